@@ -1,0 +1,1 @@
+"""The `killpool` command: one file a command group."""

@@ -1,0 +1,84 @@
+"""Limits that the kernel does not keep for a tree by itself: memory, CPU and process count, read while a call runs.
+
+A reading costs about 10 us a process.  The interval follows the headroom, so the possible overshoot is what a tree
+can do in 2 to 20 ms.  Nothing is read while no limited call runs.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from killpool.core import wire
+from killpool.supervisor.child import Child, Intent, State
+from killpool.system import procfs
+
+_LEAST, _MOST = 2_000_000, 20_000_000  # ns between readings
+_MOST_CPU = 1_000_000_000
+_FILL_RATE = 8e9  # bytes a second that a tree may take at the worst: page faults of two cores
+_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Watches the children of one supervisor.  `limits` maps a limits id to {name: value}; 0 is the pool's."""
+
+    limits: dict[int, dict[str, float]]
+    cores: int
+    on_limit: Callable[[Child, Intent], None]
+
+    def limits_of(self, child: Child) -> dict[str, float]:
+        """Return the limits of what runs in `child` now."""
+        if child.armed is not None:
+            return child.armed.limits
+        if child.page is None:
+            return {}
+        return self.limits.get(child.page.words[wire.LIMITS], self.limits[0])
+
+    def wake(self, child: Child, now: int) -> None:
+        """A call may have begun: start to watch if it has limits to watch."""
+        if child.state is State.LIVE and not child.next_sample and child.running() is not None:
+            limits = self.limits_of(child)
+            if "memory" in limits or "cpu" in limits or "processes" in limits:
+                child.next_sample = now + _LEAST
+
+    def sample(self, child: Child, now: int) -> None:
+        """Take one reading; report a broken limit, else set the time of the next."""
+        child.next_sample = 0
+        running = child.running()
+        if running is None or not running[0]:
+            return
+        limits = self.limits_of(child)
+        pids = self._pids(child)
+        waits: list[float] = []
+        for name, value in limits.items():
+            used, wait = self._read(name, value, child, pids)
+            if used > value:
+                deadline = 0 if child.armed is not None else running[1]
+                self.on_limit(child, Intent(_CAUSES[name], running[0], now, name, value, deadline))
+                return
+            waits.append(wait)
+        if waits:
+            child.next_sample = time.monotonic_ns() + int(min(waits))
+
+    def _pids(self, child: Child) -> list[int]:
+        if child.worker_pid:
+            return list(procfs.descendants_of([child.pid]))
+        if child.leaf is not None:
+            return child.leaf.pids()
+        return [child.pid, *procfs.descendants_of([child.pid])]
+
+    def _read(self, name: str, value: float, child: Child, pids: list[int]) -> tuple[float, float]:
+        """Return (used, ns until the next reading)."""
+        if name == "memory":
+            used: float = procfs.resident_bytes(pids)
+            return used, min(max((value - used) / _FILL_RATE * _NS, _LEAST), _MOST)
+        if name == "processes":
+            return len(pids), _LEAST if len(pids) * 2 > value else 4 * _LEAST
+        if name == "cpu":
+            base = child.armed.cpu0 if child.armed or child.page is None else child.page.words[wire.CPU0] / _NS
+            used = procfs.cpu_seconds(pids) - (base if base else 0.0)
+            return used, min(max((value - used) / self.cores * _NS, _LEAST), _MOST_CPU)
+        return 0.0, _MOST_CPU
+
+
+_CAUSES = {"memory": "oom", "cpu": "cpu_time", "processes": "process_limit"}

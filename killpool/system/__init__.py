@@ -1,0 +1,1 @@
+"""Kernel mechanisms, one a module: they act and report, and decide nothing."""

@@ -1,0 +1,150 @@
+"""What a new child does before any work, as one ordered list; a failure names its step.
+
+    descriptors -> parent-death signal -> session -> standard streams -> tag -> rlimits -> READY
+
+The order is forced: descriptors first, because an inherited flock or pipe end outlives its owner; the parent is asked
+for again after the signal is armed, because it may have died in between.
+"""
+
+import fcntl
+import os
+import select
+import signal
+import sys
+from dataclasses import dataclass
+
+from killpool.system import namespaces, procfs, rlimits, syscalls
+
+# Every child has its descriptors at these numbers and no others.
+DATA, STATUS, HOST_BELL, SUPERVISOR_BELL, BOARD, OUTPUT, PARENT, REPORT = 3, 4, 5, 6, 7, 8, 9, 10
+_FIRST_FREE = 11
+_ABOVE = 64  # moved out of the way first: a received descriptor may already have a low number
+
+STACK_SIGNAL = signal.SIGRTMAX - 1
+READY_BYTE = b"\x06"
+FAILED_BYTE = b"\x15"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all children of one template have in common."""
+
+    supervisor_pid: int
+    tag_level: int
+    nonce: int
+    rlimits: dict[str, int]
+    name: str
+    is_namespaced: bool
+    captures: bool
+    codec: str
+    uid: int
+    gid: int
+    samples: bool
+    one_call: bool
+    start_timeout_ns: int
+
+
+def place(fds: dict[int, int]) -> None:
+    """Move descriptors to {number: fd}'s numbers and close all others from 3 up."""
+    high = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for number, fd in fds.items()}
+    for number, fd in high.items():
+        os.dup2(fd, number, inheritable=False)
+    for number in range(3, _FIRST_FREE):
+        if number not in fds:
+            try:
+                os.close(number)
+            except OSError:
+                continue
+    # Close-on-exec does nothing for a fork.
+    os.closerange(_FIRST_FREE, 2**31 - 1)
+
+
+def die_with_parent(plan: Plan) -> None:
+    """Arm the parent-death signal, then see that the parent has not died before it was armed."""
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent is outside of a new PID namespace (getppid() says 0 there), so its pidfd is asked instead.
+    if select.select([PARENT], [], [], 0)[0]:
+        os._exit(1)
+    os.close(PARENT)  # with it the child could signal its supervisor, out of a PID namespace too
+
+
+def reset_signals() -> None:
+    """Give every signal its default again, as in a freshly started interpreter, and unblock all.
+
+    Done once, in the template: children inherit it, and the signal module's calls cost 0.2 ms a child.
+    """
+    for number in range(1, signal.NSIG):
+        if number in (signal.SIGKILL, signal.SIGSTOP, STACK_SIGNAL, signal.SIGPIPE, 32, 33):
+            continue  # SIGPIPE stays ignored, as Python has it; 32 and 33 belong to glibc
+        if signal.getsignal(number) not in (signal.SIG_DFL, None):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def standard_streams(captures: bool) -> None:
+    """Make captured text leave at once.  Standard input is /dev/null already, from the supervisor's exec on."""
+    if captures:
+        for stream in (sys.stdout, sys.stderr):
+            # A killed process keeps what is in its buffers: captured text must not wait in one.
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+
+
+def prepare(plan: Plan, child: int) -> None:
+    """Run the steps after the descriptors are placed; on failure report the step's name and exit."""
+    limits = rlimits.apply if plan.codec == "pickle" else rlimits.lock
+    steps = (
+        ("setsid", os.setsid),
+        ("streams", lambda: standard_streams(plan.captures)),
+        ("tag", lambda: procfs.set_tag(plan.tag_level, procfs.make_tag(plan.tag_level, plan.nonce, child))),
+        ("rlimits", lambda: limits(plan.rlimits)),
+    )
+    for name, step in steps:
+        try:
+            step()
+        except OSError as error:
+            os.write(STATUS, FAILED_BYTE + f"{name}: {error}".encode())
+            os._exit(1)
+    if "file_size" in plan.rlimits:
+        # Python ignores SIGXFSZ, and the limit would look like any failed write; the default is the kill we name.
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    syscalls.set_process_name(f"kp:{plan.name}")
+
+
+def become_init(plan: Plan) -> None:
+    """In a new PID namespace: map ids, fork the worker (returns in it) and stay as init until the worker ends."""
+    die_with_parent(plan)
+    try:
+        if plan.uid != 0:
+            namespaces.map_own_ids(plan.uid, plan.gid)
+        os.setsid()
+        # A pid 1 takes from inside only the signals it has a handler for: SIGINT's would be Python's own.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        pid = os.fork()
+    except OSError as error:
+        os.write(STATUS, FAILED_BYTE + f"namespace: {error}".encode())
+        os._exit(1)
+    if pid == 0:
+        os.close(REPORT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return
+    # Nothing inside may trace or read the witness.
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+    syscalls.set_process_name(f"kp-init:{plan.name}")
+    for number in (0, 1, 2, DATA, STATUS, HOST_BELL, SUPERVISOR_BELL, BOARD, OUTPUT):
+        try:
+            os.close(number)
+        except OSError:
+            continue
+    _reap_until(pid)
+
+
+def _reap_until(worker: int) -> None:
+    """Reap orphans; when the worker ends, report its status and usage and end: the kernel kills the rest."""
+    while True:
+        pid, status, usage = os.wait4(-1, 0)
+        if pid == worker:
+            line = f"{status} {usage.ru_utime:.6f} {usage.ru_stime:.6f} {usage.ru_maxrss}\n"
+            os.write(REPORT, line.encode())
+            os._exit(0)
