@@ -6,7 +6,6 @@
 from typing import Any
 
 
-
 class KillpoolError(Exception):
     """Root of what killpool raises about its own work."""
 

@@ -21,7 +21,7 @@ from killpool.errors import SpecError
 from killpool.host import payload, settle
 from killpool.host.call import Call
 from killpool.host.crew import Crew
-from killpool.host.engine import Engine, limits_dict
+from killpool.host.engine import Engine
 from killpool.host.future import TaskFuture
 from killpool.outcome import Outcome
 from killpool.spec import (
@@ -134,7 +134,8 @@ class Pool(concurrent.futures.Executor):
         settings = self._settings(preload, strategy, restart or RestartPolicy(), contain, codec, one_call)
         settings["start_timeout"] = check_timeout("start_timeout", start_timeout)
         self._engine = Engine(settings, crew, spares, self._name)
-        self._cloudpickle_is_preloaded = False
+        self._is_one_call = one_call
+        self._preloaded = {"", "builtins", *preload}
         _open.add(self._engine)
         # A pool that is dropped with work pending finishes that work, and then its processes end.
         weakref.finalize(self, self._engine.shutdown, False).atexit = False
@@ -159,7 +160,7 @@ class Pool(concurrent.futures.Executor):
             "op": "open", "name": self._name, "sys_path": python_path(), "argv": list(map(str, sys.argv)),
             "preload": list(preload), "uses_site": not sys.flags.no_site, "contain": contain, "codec": codec,
             "capture": self._captures, "capture_keep": CAPTURE_MAX, "one_call": one_call, "strategy": strategy,
-            "limits": limits_dict(limits), "samples": limits.is_sampled(), "cores": os.cpu_count() or 1,
+            "limits": limits.supervised(), "samples": limits.is_sampled(), "cores": os.cpu_count() or 1,
             "rlimits": _rlimits(limits),
             "restart": [restart.max_restarts, restart.within, restart.initial_backoff, restart.max_backoff],
         }  # fmt: skip
@@ -228,9 +229,10 @@ class Pool(concurrent.futures.Executor):
             failure = settle.from_exception(call, error)
             future.settle(lambda: failure, "error")
             return future
-        if encoded.needs_cloudpickle and not self._cloudpickle_is_preloaded:
-            self._cloudpickle_is_preloaded = True
-            engine.preload("cloudpickle")
+        if encoded.module not in self._preloaded and (self._is_one_call or encoded.needs_cloudpickle):
+            # In a fresh process each call would pay its module's import again; a worker imports it once anyway.
+            self._preloaded.add(encoded.module)
+            engine.preload(encoded.module)
         options.setdefault("timeout", self._timeout)
         call = make(future, encoded, 0, **options)
         future._call = call
@@ -379,11 +381,11 @@ class Pool(concurrent.futures.Executor):
                 busy=sum(1 for w in workers if w.calls),
                 queued=len(crew.line),
                 in_flight=crew.in_flight(),
-                finished=engine.finished,
+                finished=engine.ledger.finished,
                 supervisor_pid=engine.link.pid,
                 worker_pids=tuple(w.pid for w in workers),
                 contain=engine.link.contain,
-                is_broken=engine.broken is not None,
+                is_broken=engine.ledger.broken is not None,
                 survivors=engine.counts["survivors"],
                 supervisor_restarts=engine.counts["supervisor_restarts"],
                 template_restarts=engine.counts["template_restarts"],

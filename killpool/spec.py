@@ -125,6 +125,11 @@ class Limits:
         mine = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         return replace(base, **mine)
 
+    def supervised(self) -> dict[str, float]:
+        """Return, by name, the limits that are set and that the supervisor keeps."""
+        names = ("cpu", "memory", "processes", "output")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
     def is_sampled(self) -> bool:
         """Say whether the supervisor has to watch the tree's counters while a call runs."""
         return any(x is not None for x in (self.cpu, self.memory, self.processes))

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+import killpool
 from killpool.cli import eval_command
 from killpool.errors import KillpoolError, SpecError, UnsupportedPlatform
 
@@ -17,9 +18,7 @@ DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version  # noqa: PLC0415  (slow to import, seldom asked)
-
-        print(f"killpool {version('killpool')}")
+        print(f"killpool {killpool.__version__}")
         parser.exit(DONE)
 
 

@@ -141,4 +141,3 @@ class Crew:
     def in_flight(self) -> int:
         """Return how many calls are inside workers."""
         return sum(len(worker.calls) for worker in self.workers.values())
-

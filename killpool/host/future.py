@@ -1,6 +1,7 @@
 """`TaskFuture`: a `concurrent.futures.Future` that also has an `Outcome`, and whose `cancel` kills a running call."""
 
 import concurrent.futures
+import pickle
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -16,6 +17,9 @@ class Canceller(Protocol):
 
     def is_running(self, call: Any) -> bool:
         """Say whether `call` has begun."""
+
+    def help(self, call: Any) -> None:
+        """Do some of the I/O thread's work in the thread that is about to wait for `call`."""
 
 
 class _Placeholder(Exception):
@@ -36,12 +40,19 @@ class TaskFuture(concurrent.futures.Future[Any]):
         super().__init__()
         self._canceller = canceller
         self._call: Any = None
-        self._build: Callable[[], Outcome] | None = None
+        self._build: Callable[..., Outcome] | None = None
         self._outcome: Outcome | None = None
+        self._raw: bytes | None = None
+        self._value: Any = None
+        self._has_value = False
 
-    def settle(self, build: Callable[[], Outcome], kind: str) -> None:
-        """Finish: `kind` is "ok", "error" or "cancelled"; `build` makes the outcome when it is asked for."""
+    def settle(self, build: Callable[..., Outcome], kind: str, raw: bytes | None = None) -> None:
+        """Finish: `kind` is "ok", "error" or "cancelled"; `build` makes the outcome when it is asked for.
+
+        `raw` is a pickled value, from which `result()` needs no outcome; `build(value)` then takes it as it is.
+        """
         self._build = build
+        self._raw = raw
         self._call = None
         if kind == "ok":
             self.set_result(None)
@@ -67,17 +78,28 @@ class TaskFuture(concurrent.futures.Future[Any]):
 
     def outcome(self, timeout: float | None = None) -> Outcome:
         """Wait for the end and return the whole story; raises `TimeoutError` only if `timeout` seconds pass first."""
-        try:
-            super().exception(timeout)
-        except concurrent.futures.CancelledError:
-            pass
+        if not self.done():
+            self._wait(timeout)
         return self._final()
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the value or raise what the outcome says, as `concurrent.futures.Future.result`."""
         if not self.done():
             self._wait(timeout)
+        if self._raw is not None:
+            self._decode()
+        if self._has_value:
+            return self._value
         return self._final().unwrap()
+
+    def _decode(self) -> None:
+        with self._condition:
+            if self._raw is not None:
+                try:
+                    self._value, self._has_value = pickle.loads(self._raw), True
+                except BaseException:  # rebuilding runs the value's own code; the outcome tells the error
+                    self._has_value = False
+                self._raw = None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the exception or None, as `concurrent.futures.Future.exception`."""
@@ -89,6 +111,7 @@ class TaskFuture(concurrent.futures.Future[Any]):
         return error
 
     def _wait(self, timeout: float | None) -> None:
+        self._canceller.help(self._call)
         try:
             super().exception(timeout)
         except concurrent.futures.CancelledError:
@@ -101,6 +124,6 @@ class TaskFuture(concurrent.futures.Future[Any]):
                 outcome = self._outcome
                 if outcome is None:
                     assert self._build is not None
-                    outcome = self._outcome = self._build()
+                    outcome = self._outcome = self._build(self._value) if self._has_value else self._build()
                     self._build = None
         return outcome

@@ -5,7 +5,7 @@ import time
 from typing import Any, NamedTuple
 
 from killpool.core import wire
-from killpool.core.classify import Evidence, classify
+from killpool.core.classify import Evidence, Phase, classify
 from killpool.errors import (
     LimitExceeded,
     RemoteError,
@@ -64,8 +64,13 @@ class Record(NamedTuple):
     data: bytes
 
 
-def from_record(call: Call, record: Record, pid: int, worker: str, exited: dict[str, Any] | None = None) -> Outcome:
-    """Build the outcome of a call that committed a result; `exited` is its process's end, where it had a fresh one."""
+def from_record(
+    call: Call, record: Record, pid: int, worker: str, exited: dict[str, Any] | None, *decoded: Any
+) -> Outcome:
+    """Build the outcome of a call that committed a result; `exited` is its process's end, where it had a fresh one.
+
+    `decoded` is the value, if it was rebuilt before.
+    """
     data, stdout, stderr = _split_output(record)
     scope = "task" if exited is not None else "worker"
     usage = Usage((record.end - record.start) / _NS, record.user, record.system, record.peak_rss, scope)
@@ -77,7 +82,7 @@ def from_record(call: Call, record: Record, pid: int, worker: str, exited: dict[
         fields |= {"descendants_killed": exited["descendants"], "survivors": exited["survivors"]}
     if record.kind & wire.KIND_MASK == wire.KIND_VALUE:
         try:
-            return Outcome(True, pickle.loads(data), **fields)
+            return Outcome(True, decoded[0] if decoded else pickle.loads(data), **fields)
         except BaseException as error:  # rebuilding runs the value's own code
             text = f"the result cannot be rebuilt in this process: {type(error).__name__}: {error}"
             failure = RemoteError(text, type_name=type(error).__name__, remote_message=str(error), traceback_text="")
@@ -135,7 +140,7 @@ def from_death(call: Call, exited: dict[str, Any], worker: str, cpu_before: tupl
     intent = Cause(exited["intent"]) if exited["intent"] else None
     if call.stalled:
         intent = Cause.TIMEOUT if call.timeout is not None else Cause.SILENT
-    phase = exited["phase"] if exited["phase"] in ("importing", "initializing") else "running"
+    phase: Phase = exited["phase"] if exited["phase"] in ("importing", "initializing") else "running"
     verdict = classify(
         Evidence(exited["status"], intent, phase, bool(exited.get("has_result")), bool(exited.get("bad_frame")), 0, "")
     )

@@ -220,7 +220,11 @@ class WorkerLink:
 
     def has_records(self) -> bool:
         """Say whether something is committed and not taken."""
-        return self.page is not None and self.page.words[wire.HEAD] != self.page.words[wire.TAIL]
+        page = self.page
+        try:
+            return page is not None and page.words[wire.HEAD] != page.words[wire.TAIL]
+        except ValueError:  # unmapped in the middle of a look without the lock
+            return False
 
     def close(self) -> None:
         """Close the descriptors and the mapping."""
@@ -229,5 +233,6 @@ class WorkerLink:
             os.close(fd)
         self._fds.clear()
         self.sock.close()
-        if self.page is not None:
-            self.page.close()
+        page, self.page = self.page, None  # a thread that looks without the lock sees None, or fails as below
+        if page is not None:
+            page.close()

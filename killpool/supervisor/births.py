@@ -32,62 +32,60 @@ class Births:
     sock: socket.socket | None = None
 
     def start_template(self) -> None:
-        """Fork a (new) template."""
+        """Fork a (new) template; the modules that calls have named are asked for again as they come."""
         self.template_pid, self.sock = template.start(self.config, self.keep)
 
     def create(self, armed: int) -> Child:
         """Make the descriptors of the next child and ask the template to fork it; may raise OSError."""
         opened: list[int] = []
+        child = Child(number=self.number + 1, page=None, status=-1)
         try:
-            return self._create(armed, opened)
+            self._create(child, armed, opened)
         except OSError:
             # Half of a start must not leak: this is where descriptors run out.
+            child.close()
+            raise
+        finally:
             for fd in opened:
                 os.close(fd)
-            raise
+        self.number += 1
+        return child
 
-    def _create(self, armed: int, opened: list[int]) -> Child:
-        def pipe(flags: int) -> tuple[int, int]:
-            ends = os.pipe2(flags | os.O_CLOEXEC)
-            opened.extend(ends)
-            return ends
-
+    def _create(self, child: Child, armed: int, opened: list[int]) -> None:
+        """Fill `child`; `opened` gets the descriptors that are only the worker's."""
         host, worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        opened += [host.detach(), worker.detach()]
-        theirs = {setup.DATA: opened[1]}
-        status, theirs[setup.STATUS] = pipe(0)
-        os.set_blocking(status, False)
-        child = Child(number=self.number + 1, page=None, status=status, host_fds=[opened[0]])
+        child.host_fds.append(host.detach())
+        opened.append(worker.detach())
+        theirs = {setup.DATA: opened[0]}
+
+        def pipe(number: int) -> int:
+            read, write = os.pipe2(os.O_CLOEXEC)
+            opened.append(write)
+            theirs[number] = write
+            os.set_blocking(read, False)
+            return read
+
+        child.status = pipe(setup.STATUS)
         if self.captures:
-            for name, number in (("stdout", 1), ("stderr", 2)):
-                read, theirs[number] = pipe(0)
-                os.set_blocking(read, False)
-                setattr(child, name, Capture(read, self.capture_keep))
-            ours, mark = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            ours.setblocking(False)
-            child.mark = ours
+            child.stdout = Capture(pipe(1), self.capture_keep)
+            child.stderr = Capture(pipe(2), self.capture_keep)
+            child.mark, mark = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            child.mark.setblocking(False)
             theirs[setup.OUTPUT] = mark.detach()
             opened.append(theirs[setup.OUTPUT])
         if self.config.plan.is_namespaced:
-            child.report, theirs[setup.REPORT] = pipe(0)
-            os.set_blocking(child.report, False)
+            child.report = pipe(setup.REPORT)
         if self.has_page:
             board = channel.shared_memory(wire.PAGE + RING_SIZE)
-            opened.append(board)
+            child.host_fds.append(board)
             child.page = channel.Page(board, wire.PAGE + RING_SIZE)
             child.page.words[wire.ARMED] = armed
             theirs[setup.BOARD] = board
-            child.host_fds.append(board)
         if self.group:
             # Never reused: a cgroup that was once killed remembers it (kill_seq), and Linux 6.18 kills at birth what
             # is cloned into it from a cgroup with another count.  mkdir + rmdir are about 40 us.
             child.leaf = cgroup.Leaf(f"{self.group}/w{child.number}")
         self._ask(child, theirs)
-        self.number += 1
-        for fd in theirs.values():
-            if fd not in child.host_fds:
-                os.close(fd)
-        return child
 
     def _ask(self, child: Child, theirs: dict[int, int]) -> None:
         assert self.sock is not None
@@ -102,7 +100,10 @@ class Births:
     def preload(self, module: str) -> None:
         """Ask the template to import `module`, a dependency of ours, for the children to come."""
         assert self.sock is not None
-        self.sock.send(template.REQUEST.pack(0, 0) + module.encode())
+        try:
+            self.sock.send(template.REQUEST.pack(0, 0) + module.encode())
+        except (BlockingIOError, BrokenPipeError):
+            return  # only speed is lost
 
     def replies(self, on_reply: Callable[[int, int, int, str], None]) -> bool:
         """Hand each answer of the template to `on_reply(child, pid or -errno, pidfd, text)`; False at its end."""

@@ -44,7 +44,6 @@ class Armed:
     start: int
     deadline: int
     limits: dict[str, float]
-    cpu0: float = 0.0
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class Child:
 
     number: int
     page: channel.Page | None
-    status: int  # read end: READY, then stack text
+    status: int  # read end, -1 before it is made; carries READY, then stack text
     leaf: Leaf | None = None
     stdout: Capture | None = None
     stderr: Capture | None = None

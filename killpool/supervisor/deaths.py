@@ -241,4 +241,3 @@ def _kill_limit(child: Child) -> int:
     """Return when a kill counts as failed, in monotonic ns."""
     since = child.intent.since if child.intent is not None else time.monotonic_ns()
     return since + int((EMPTY_WAIT + _REPORT_WAIT) * _NS)
-

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from typing import Any
 
 from killpool.core import wire
-from killpool.core.budget import GaveUp, RestartBudget
-from killpool.core.classify import WORKER_CLEAN_EXIT
+from killpool.core.budget import RestartBudget
+from killpool.supervisor import ending, report, template
 from killpool.supervisor.births import Births
 from killpool.supervisor.child import Armed, Child, Intent, State
 from killpool.supervisor.deaths import Deaths
 from killpool.supervisor.sampling import Sampler
+from killpool.supervisor.staff import Staff
 from killpool.system import cgroup, channel, procfs, syscalls, treekill
 from killpool.worker import setup
 
 _NS = 1_000_000_000
-_MAX_STARTING = 4  # forks under way at once: more only wait for each other on the template
 
 
 class Supervisor:
@@ -34,21 +34,17 @@ class Supervisor:
         self.settings = settings
         self.births = births
         self.children: dict[int, Child] = {}
-        self.target = 0
         self.armed = wire.NEVER
         self.bell = births.bell
-        self.is_closing = False
         self.is_done = False
-        self.is_broken = False
-        self.not_before = 0
-        self.restarting = False
+        self.preloads: list[str] = []  # modules that the template was asked for on the way
+        self.budget_exempt = False
         self.unclaimed: dict[int, tuple[int, tuple[float, float, int]]] = {}
-        restart = settings["restart"]
-        self.budget = RestartBudget(*restart)
         plan = births.config.plan
         self.deaths = Deaths(
             self.children, settings["contain"], plan.tag_level, plan.nonce, self._known_pids, self._on_gone
         )
+        self.staff = Staff(self.children, births, control, RestartBudget(*settings["restart"]), self._on_limit)
         self.sampler = Sampler({0: settings["limits"]}, settings["cores"], self._on_limit)
         self.timer = syscalls.Timer()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -88,8 +84,10 @@ class Supervisor:
             now = time.monotonic_ns()
             for child in list(self.children.values()):
                 self._due(child, now)
-            self._maintain(now)
-        self._end()
+            self.staff.maintain(now, self.armed)
+            self.is_done = self.is_done or (self.staff.is_closing and not self.children)
+        ending.end(self.children, self.births)
+        self.control.send({"op": "closed"})
 
     def _set_write_interest(self) -> None:
         events = select.EPOLLIN | (select.EPOLLOUT if self.control.wants_write else 0)
@@ -130,8 +128,8 @@ class Supervisor:
 
     def _next_wake(self) -> int:
         times = [t for c in self.children.values() for t in (c.wake(), c.board_deadline()) if t]
-        if self.not_before and self._wanted() > 0:
-            times.append(self.not_before)
+        if self.staff.not_before and self.staff.wanted() > 0:
+            times.append(self.staff.not_before)
         return min(times, default=wire.NEVER)
 
     def _arm(self) -> None:
@@ -165,7 +163,7 @@ class Supervisor:
             self._on_host_death()
 
     def _on_host_death(self) -> None:
-        self.is_closing = self.is_done = True
+        self.staff.is_closing = self.is_done = True
 
     def _on_bell(self) -> None:
         os.read(self.bell, 8)
@@ -182,6 +180,7 @@ class Supervisor:
         for child in list(self.children.values()):
             if child.state is State.STOPPING:
                 self.deaths.look_again(child, is_last=False)
+        self._on_control()  # that a worker was given its only call is said before the call is sent
         self._reap()
         for child in list(self.children.values()):
             if child.state is State.EMPTYING:
@@ -204,20 +203,23 @@ class Supervisor:
             if child is not None:
                 self.deaths.on_exit(child, status, summary)
             elif pid == self.births.template_pid:
-                self._on_template_end()
+                self._on_template_end(status)
             elif any(c.state is State.FORKING for c in self.children.values()):
                 # It may have ended before the template's answer was read.
                 self.unclaimed[pid] = (status, summary)
 
-    def _on_template_end(self) -> None:
-        if not self._read_template():
-            return
-        if self.births.sock is not None:
-            self._template_lost()
+    def _on_template_end(self, status: int) -> None:
+        if os.waitstatus_to_exitcode(status) == template.THREADED_EXIT and self.preloads:
+            self.preloads.pop()  # the module that it cannot have
+            self.budget_exempt = True
+        self._read_template()
+        self._template_lost()
 
     def _watch_template(self) -> None:
         assert self.births.sock is not None
-        self._watch(self.births.sock.fileno(), lambda: None if self._read_template() else self._template_lost())
+        sock = self.births.sock.fileno()
+        # At its end-of-file the template is ending; what it was is told by its wait status, in `_reap`.
+        self._watch(sock, lambda: None if self._read_template() else self._unwatch(sock))
 
     def _read_template(self) -> bool:
         return self.births.sock is not None and self.births.replies(self._on_reply)
@@ -225,7 +227,7 @@ class Supervisor:
     def _on_reply(self, number: int, pid: int, pidfd: int, text: str) -> None:
         if number == 0:
             if text:
-                self._break(text)
+                self.staff.give_up(text)
             return
         child = self.children.get(number)
         if child is None:
@@ -243,13 +245,13 @@ class Supervisor:
             status, usage = self.unclaimed.pop(pid)
             self._on_status(child)
             self.deaths.on_exit(child, status, usage)
-        elif self.is_closing:
+        elif self.staff.is_closing:
             self.deaths.begin(child, Intent("cancelled", 0, time.monotonic_ns()), wants_stack=False)
 
     def _forget_birth(self, child: Child, failure: str) -> None:
         del self.children[child.number]
         child.close()
-        self._charge(failure, failed_start=True)
+        self.staff.charge(failure, failed_start=True)
 
     def _template_lost(self) -> None:
         """The template died: what it was forking is unknown, so it is swept; then there is a new one."""
@@ -263,11 +265,14 @@ class Supervisor:
             child.close()
         me, known = os.getpid(), self._known_pids()
         treekill.walk_kill(lambda: self.deaths.strangers(me, known))
-        if self.is_broken or self.is_closing:
+        if self.staff.is_broken or self.staff.is_closing:
             return
-        if self._charge("the template process ended", failed_start=True):
+        is_exempt, self.budget_exempt = self.budget_exempt, False
+        if is_exempt or self.staff.charge("the template process ended", failed_start=True):
             self.births.start_template()
             self._watch_template()
+            for module in self.preloads:
+                self.births.preload(module)
             self.control.send({"op": "event", "event": "template_restarted"})
 
     def _watch_child(self, child: Child) -> None:
@@ -338,13 +343,15 @@ class Supervisor:
     # -- what the host asks
 
     def _op_grow(self, message: dict[str, Any]) -> None:
-        self.target = message["target"]
+        self.staff.target = message["target"]
 
     def _op_limits(self, message: dict[str, Any]) -> None:
         self.sampler.limits[message["id"]] = message["limits"]
 
     def _op_preload(self, message: dict[str, Any]) -> None:
-        self.births.preload(message["module"])
+        if message["module"] not in self.preloads and self.births.sock is not None:
+            self.preloads.append(message["module"])
+            self.births.preload(message["module"])
 
     def _op_use(self, message: dict[str, Any]) -> None:
         """The host has given a one-call worker its call.  An untrusted one has no board: its clock is ours."""
@@ -377,7 +384,7 @@ class Supervisor:
 
     def _op_drain(self, message: dict[str, Any]) -> None:
         """Close: children end by themselves within the grace, or are killed; then so do we."""
-        self.is_closing, self.target = True, 0
+        self.staff.is_closing, self.staff.target = True, 0
         now = time.monotonic_ns()
         for child in list(self.children.values()):
             child.is_planned = True  # one that is being forked is killed when it is there
@@ -391,45 +398,6 @@ class Supervisor:
     def _known_pids(self) -> set[int]:
         return {c.pid for c in self.children.values()} | {self.births.template_pid}
 
-    def _wanted(self) -> int:
-        return self.target - sum(1 for c in self.children.values() if not c.is_planned and not c.is_used)
-
-    def _maintain(self, now: int) -> None:
-        if self.is_closing:
-            self.is_done = self.is_done or not self.children
-            return
-        if self.restarting and any(c.is_planned for c in self.children.values()):
-            return
-        self.restarting = False
-        while self._wanted() > 0 and now >= self.not_before and self.births.sock is not None and not self.is_broken:
-            if sum(1 for c in self.children.values() if c.state is State.FORKING) >= _MAX_STARTING:
-                return
-            try:
-                child = self.births.create(self.armed)
-            except OSError as error:
-                self._charge(f"{error.strerror or error}", failed_start=True)
-                continue
-            self.children[child.number] = child
-        if self.not_before and now >= self.not_before:
-            self.not_before = 0
-
-    def _charge(self, failure: str, failed_start: bool, message: dict[str, Any] | None = None) -> bool:
-        """Charge the restart budget; return whether the pool may go on."""
-        now = time.monotonic()
-        if any(c.page is not None and c.page.words[wire.HEAD] for c in self.children.values() if c.is_live()):
-            self.budget.healthy(now)
-        grant = self.budget.charge(now, failed_start=failed_start)
-        if isinstance(grant, GaveUp):
-            self._break(failure, message)
-            return False
-        self.control.send({"op": "event", "event": "start_failed" if failed_start else "idle_death", "text": failure})
-        self.not_before = time.monotonic_ns() + int(grant.delay * _NS) if grant.delay else self.not_before
-        return True
-
-    def _break(self, reason: str, message: dict[str, Any] | None = None) -> None:
-        self.is_broken, self.target = True, 0
-        self.control.send({"op": "broken", "reason": reason, "last": message})
-
     # -- the end of a child
 
     def _on_gone(self, child: Child, survivors: int) -> None:
@@ -438,94 +406,22 @@ class Supervisor:
             return
         for capture in child.captures:
             capture.drain(None)
-        message = self._report(child, survivors)
+        message = report.exited(child, survivors)
         self.control.send(message)
-        is_charged = self._settle_budget(child, message)
+        is_charged = self.staff.settle_budget(child, message)
         if child.state is State.TAINTED:
             for fd in (child.status, *(c.fd for c in child.captures)):
                 self._unwatch(fd)
         else:
             self._drop(child)
         if self.settings["strategy"] == "one_for_all" and not child.is_planned and not is_charged:
-            self._restart_all()
+            self.staff.restart_all()
 
     def _drop(self, child: Child) -> None:
         del self.children[child.number]
         for fd in (child.status, *(c.fd for c in child.captures), child.mark.fileno() if child.mark else -1):
             self._unwatch(fd)
         child.close()
-
-    def _settle_budget(self, child: Child, message: dict[str, Any]) -> bool:
-        """Charge a failed start or an idle death; return whether the pool broke."""
-        if child.is_planned or message["call"] or self.is_closing or message["status"] == WORKER_CLEAN_EXIT << 8:
-            return False
-        is_start = not child.was_ready or child.phase == wire.PHASE_INITIALIZING
-        text = child.failure or ("the initializer failed" if child.was_ready else "a worker ended before it was ready")
-        if not is_start and child.is_used:
-            return False  # the end of its only call
-        return not self._charge(text if is_start else "a worker died while idle", is_start, message)
-
-    def _restart_all(self) -> None:
-        now = time.monotonic_ns()
-        self.restarting = True
-        for other in list(self.children.values()):
-            if other.state in (State.LIVE, State.STARTING) and not other.is_planned:
-                other.is_planned = True
-                self.deaths.begin(other, Intent("lost", 0, now), wants_stack=False)
-
-    def _report(self, child: Child, survivors: int) -> dict[str, Any]:
-        now = time.monotonic_ns()
-        intent, words = child.intent, child.page.words if child.page is not None else None
-        running = child.running()
-        start = words[wire.START] if words is not None and running else child.armed.start if child.armed else 0
-        status = child.wait_status
-        return {
-            "op": "exited", "id": child.number, "pid": child.worker_pid or child.pid, "status": status,
-            "call": running[0] if running else 0, "phase": wire.PHASE_NAMES[child.phase],
-            "ready": child.was_ready, "failure": child.failure, "planned": child.is_planned,
-            "intent": intent.cause if intent and child.killed_by_us else "",
-            "intent_call": intent.call if intent else 0,
-            "limit": intent.limit if intent else "", "value": intent.value if intent else 0.0,
-            "latency": (now - intent.since) / _NS if intent and child.killed_by_us else None,
-            "start": start, "end": child.died or now, "user": child.usage[0], "system": child.usage[1],
-            "peak_rss": child.usage[2] * 1024, "partial": child.usage_partial,
-            "descendants": child.descendants, "survivors": survivors,
-            "stack": child.stack.decode(errors="replace"),
-            "stdout": child.stdout.report() if child.stdout else None,
-            "stderr": child.stderr.report() if child.stderr else None,
-        }  # fmt: skip
-
-    def _end(self) -> None:
-        """Kill everything below us; the host is gone or has asked for it."""
-        me = os.getpid()
-        for child in self.children.values():
-            if child.leaf is not None:
-                child.leaf.kill()
-            if child.pidfd >= 0:
-                treekill.signal_pidfd(child.pidfd, signal.SIGKILL)
-        deadline = time.monotonic() + 5.0
-        while time.monotonic() < deadline:
-            self._reap_all()
-            if not treekill.walk_kill(lambda: dict.fromkeys(procfs.children_of(me), me)):
-                break
-        self._reap_all()
-        for child in self.children.values():
-            child.close()
-        if self.births.group:
-            cgroup.remove_group(self.births.group)
-        self.control.send({"op": "closed"})
-        try:
-            self.control.sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            return
-
-    @staticmethod
-    def _reap_all() -> None:
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                continue
-        except ChildProcessError:
-            return
 
 
 _OPS: dict[str, Callable[[Supervisor, dict[str, Any]], None]] = {

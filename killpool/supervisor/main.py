@@ -6,7 +6,6 @@ It answers the host's first frame with `hello` (what it can do here) or `refused
 """
 
 import os
-
 import signal
 import sys
 import time

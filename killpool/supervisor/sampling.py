@@ -75,8 +75,9 @@ class Sampler:
         if name == "processes":
             return len(pids), _LEAST if len(pids) * 2 > value else 4 * _LEAST
         if name == "cpu":
-            base = child.armed.cpu0 if child.armed or child.page is None else child.page.words[wire.CPU0] / _NS
-            used = procfs.cpu_seconds(pids) - (base if base else 0.0)
+            # An untrusted process runs one call: what it used before is its start-up, a few milliseconds.
+            base = child.page.words[wire.CPU0] / _NS if child.page is not None else 0.0
+            used = procfs.cpu_seconds(pids) - base
             return used, min(max((value - used) / self.cores * _NS, _LEAST), _MOST_CPU)
         return 0.0, _MOST_CPU
 

@@ -8,7 +8,7 @@ signal and their orphans are its own.  The template is also the last killer: whe
 carries the pool's tag or stands in the pool's cgroup, then ends.
 """
 
-import array
+import fcntl
 import gc
 import importlib
 import os
@@ -17,7 +17,7 @@ import socket
 import struct
 import sys
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from killpool.core.wire import PAGE
 from killpool.spec import RING_SIZE
@@ -27,6 +27,8 @@ from killpool.worker import serve, setup
 REQUEST = struct.Struct("=QI")  # child number, mask of the descriptor numbers that come with it (bit n = number n)
 REPLY = struct.Struct("=Qi")  # child number (0: the template itself), pid or -errno
 CGROUP_BIT = 1 << 31
+_ABOVE = 2 * setup.FIRST_FREE
+THREADED_EXIT = 75  # a module that was preloaded on the way started a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ def start(config: Config, keep: dict[int, int]) -> tuple[int, socket.socket]:
     if pid == 0:
         try:
             _become(config, theirs, keep)
+        except BaseException as error:  # the child's edge
+            os.write(2, f"killpool: the template process failed: {type(error).__name__}: {error}\n".encode())
         finally:
             os._exit(1)
     theirs.close()
@@ -59,18 +63,35 @@ def start(config: Config, keep: dict[int, int]) -> tuple[int, socket.socket]:
 
 
 def _become(config: Config, sock: socket.socket, keep: dict[int, int]) -> NoReturn:
-    kept = sorted({sock.fileno(), *keep.values()})
-    for low, high in zip([2, *kept], [*kept, 2**31 - 1], strict=True):
-        os.closerange(low + 1, high)
+    sock = _settle_descriptors(sock, keep)
     syscalls.set_process_name(f"kp-tmpl:{config.plan.name}")
     setup.reset_signals()
     try:
         _import_all(config)
     except BaseException as error:  # the child's edge: any error of a user's module is the start failure
-        sock.send(REPLY.pack(0, -1) + f"preload: {type(error).__name__}: {error}".encode()[:4000])
+        _answer(sock, REPLY.pack(0, -1) + f"preload: {type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
-    sock.send(REPLY.pack(0, os.getpid()))
-    _serve_forks(config, sock, keep)
+    _answer(sock, REPLY.pack(0, os.getpid()))
+    _serve_forks(config, sock)
+
+
+def _settle_descriptors(sock: socket.socket, keep: dict[int, int]) -> socket.socket:
+    """Put what children share at its numbers, fill the rest with /dev/null, and close everything else.
+
+    So descriptors that arrive later never have a number that a child's own are to get.
+    """
+
+    def raised(fd: int) -> int:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+
+    high = {number: raised(fd) for number, fd in keep.items()}
+    channel_fd = raised(sock.detach())
+    null = raised(0)  # standard input is /dev/null since the supervisor's exec
+    for number in range(3, setup.FIRST_FREE):
+        os.dup2(high.get(number, null), number, inheritable=False)
+    os.dup2(channel_fd, setup.FIRST_FREE, inheritable=False)
+    os.closerange(setup.FIRST_FREE + 1, 2**31 - 1)
+    return socket.socket(fileno=setup.FIRST_FREE)
 
 
 def _import_all(config: Config) -> None:
@@ -98,43 +119,76 @@ def _import_all(config: Config) -> None:
     gc.freeze()
 
 
-def _serve_forks(config: Config, sock: socket.socket, keep: dict[int, int]) -> NoReturn:
+def _serve_forks(config: Config, sock: socket.socket) -> NoReturn:
     flags = syscalls.CLONE_PARENT | (namespaces.clone_flags() if config.plan.is_namespaced else 0)
     while True:
-        data, fds = channel.recv_fds(sock, 4096)
+        data, fds = _next_request(sock)
         if not data:
-            _supervisor_is_gone(config, keep)
+            _supervisor_is_gone(config)
         child, mask = REQUEST.unpack_from(data)
         if child == 0:
-            importlib.import_module(data[REQUEST.size :].decode())
-            gc.freeze()
+            _preload(data[REQUEST.size :].decode())
             continue
-        group = fds.pop() if mask & CGROUP_BIT else None
+        group = fds[-1] if mask & CGROUP_BIT else None
+        numbers = [n for n in range(setup.FIRST_FREE) if mask & (1 << n)]
+        own = (os.dup(1), os.dup(2)) if 1 in numbers else ()  # stdout and stderr of the template itself
+        setup.place(dict(zip(numbers, fds, strict=False)))
         try:
             pid, pidfd = syscalls.clone(flags, group)
         except OSError as error:
-            sock.send(REPLY.pack(child, -(error.errno or 1)))
+            _answer(sock, REPLY.pack(child, -(error.errno or 1)))
         else:
             if pid == 0:
-                numbers = [n for n in range(31) if mask & (1 << n)]
-                _be_child(config.plan, child, {**keep, **dict(zip(numbers, fds, strict=True))})
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
-            sock.sendmsg([REPLY.pack(child, pid)], rights)
+                _be_child(config.plan, child)
+            _answer(sock, REPLY.pack(child, pid), pidfd)
             os.close(pidfd)
-        for fd in [*fds, *([] if group is None else [group])]:
+        for number, fd in enumerate(own, 1):
+            os.dup2(fd, number)
+            os.close(fd)
+        for number in numbers:
+            if number > 2:
+                os.dup2(0, number, inheritable=False)  # an end that stayed open here would hide the child's end-of-file
+        for fd in fds:
             os.close(fd)
 
 
-def _be_child(plan: setup.Plan, child: int, fds: dict[int, int]) -> NoReturn:
+def _next_request(sock: socket.socket) -> tuple[bytes, list[int]]:
     try:
-        fds[1], fds[2] = fds.get(1, 1), fds.get(2, 2)
-        setup.place(fds)
+        return channel.recv_fds(sock, 4096)
+    except ConnectionResetError:  # the supervisor died with an answer of ours unread
+        return b"", []
+
+
+def _answer(sock: socket.socket, data: bytes, pidfd: int = -1) -> None:
+    try:
+        if pidfd < 0:
+            sock.send(data, socket.MSG_NOSIGNAL)
+        else:
+            channel.send_fds(sock, data, [pidfd])
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the next request says that the supervisor is gone
+
+
+def _preload(module: str) -> None:
+    """Import a module that calls have named; one that starts threads or fails is the callers' to import."""
+    try:
+        importlib.import_module(module)
+    except BaseException:  # the child's edge: the same error is told to the call that needs the module
+        return
+    if len(os.listdir("/proc/self/task")) > 1:
+        os._exit(THREADED_EXIT)  # it cannot fork any more; the supervisor starts another without this module
+    gc.freeze()
+
+
+def _be_child(plan: setup.Plan, child: int) -> NoReturn:
+    try:
+        setup.close_all_others()
         if plan.is_namespaced:
             setup.become_init(plan)
         else:
             setup.die_with_parent(plan)
         setup.prepare(plan, child)
-        sock = socket.socket(fileno=setup.DATA)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, setup.DATA)
         if plan.codec == "json":
             untrusted = sys.modules["killpool.worker.untrusted"]
             os.write(setup.STATUS, setup.READY_BYTE)
@@ -152,9 +206,9 @@ def _be_child(plan: setup.Plan, child: int, fds: dict[int, int]) -> NoReturn:
             os._exit(70)
 
 
-def _supervisor_is_gone(config: Config, keep: dict[int, int]) -> NoReturn:
+def _supervisor_is_gone(config: Config) -> NoReturn:
     # End-of-file alone could be a closed socket; the pidfd says that the process is dead.
-    select.select([keep[setup.PARENT]], [], [], 2.0)
+    select.select([setup.PARENT], [], [], 2.0)
     if config.group:
         cgroup.kill_group(config.group)
     for _ in range(50):

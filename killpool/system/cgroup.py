@@ -66,7 +66,7 @@ def kill_group(path: str) -> None:
     try:
         with open(f"{path}/cgroup.kill", "wb", buffering=0) as file:
             file.write(b"1")
-    except (FileNotFoundError, OSError):
+    except OSError:
         return
 
 
@@ -75,18 +75,22 @@ def is_populated(path: str) -> bool:
     try:
         with open(f"{path}/cgroup.events", "rb", buffering=0) as file:
             return b"populated 1" in file.read()
-    except FileNotFoundError:
+    except OSError:  # ENOENT, or ENODEV when it is removed in the middle
         return False
 
 
 def remove_group(path: str) -> None:
-    """Remove the folder at `path` and its leaves; what is still populated stays."""
+    """Remove the folder at `path` and all below it; what is still populated stays."""
     try:
-        for name in os.listdir(path):
-            if os.path.isdir(f"{path}/{name}"):
-                _rmdir(f"{path}/{name}")
+        os.rmdir(path)
+        return
     except FileNotFoundError:
         return
+    except OSError:  # it has folders of its own: nested pools
+        names = os.listdir(path)
+    for name in names:
+        if os.path.isdir(f"{path}/{name}"):
+            remove_group(f"{path}/{name}")
     _rmdir(path)
 
 
@@ -124,10 +128,7 @@ class Leaf:
         """Close the descriptors and remove the folder if it is empty."""
         for fd in (self.fd, self._kill, self._events):
             os.close(fd)
-        for name in os.listdir(self.path):  # a nested pool of a killed worker leaves its own folders
-            if os.path.isdir(f"{self.path}/{name}"):
-                remove_group(f"{self.path}/{name}")
-        _rmdir(self.path)
+        remove_group(self.path)  # with what a nested pool of a killed worker left in it
 
 
 def make_pool_group(name: str) -> str:

@@ -123,6 +123,8 @@ class FrameSocket:
 
     def flush(self) -> None:
         """Send queued frames until the socket is full.  A gone peer is the reader's news, not ours."""
+        if self.sock.fileno() < 0:
+            self._drop_out()
         while self._out:
             data, fds, close_fds = self._out[0]
             try:

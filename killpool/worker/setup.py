@@ -6,7 +6,6 @@ The order is forced: descriptors first, because an inherited flock or pipe end o
 for again after the signal is armed, because it may have died in between.
 """
 
-import fcntl
 import os
 import select
 import signal
@@ -17,8 +16,7 @@ from killpool.system import namespaces, procfs, rlimits, syscalls
 
 # Every child has its descriptors at these numbers and no others.
 DATA, STATUS, HOST_BELL, SUPERVISOR_BELL, BOARD, OUTPUT, PARENT, REPORT = 3, 4, 5, 6, 7, 8, 9, 10
-_FIRST_FREE = 11
-_ABOVE = 64  # moved out of the way first: a received descriptor may already have a low number
+FIRST_FREE = 11
 
 STACK_SIGNAL = signal.SIGRTMAX - 1
 READY_BYTE = b"\x06"
@@ -45,25 +43,30 @@ class Plan:
 
 
 def place(fds: dict[int, int]) -> None:
-    """Move descriptors to {number: fd}'s numbers and close all others from 3 up."""
-    high = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for number, fd in fds.items()}
-    for number, fd in high.items():
+    """Give received descriptors their numbers: in the template, before the fork, so that the child has less to do.
+
+    Received ones lie from FIRST_FREE up, because the template keeps every lower number taken.
+    """
+    for number, fd in fds.items():
         os.dup2(fd, number, inheritable=False)
-    for number in range(3, _FIRST_FREE):
-        if number not in fds:
-            try:
-                os.close(number)
-            except OSError:
-                continue
-    # Close-on-exec does nothing for a fork.
-    os.closerange(_FIRST_FREE, 2**31 - 1)
+
+
+def close_all_others() -> None:
+    """In the child: close what is not its own.  Close-on-exec does nothing for a fork."""
+    os.closerange(FIRST_FREE, 2**31 - 1)
 
 
 def die_with_parent(plan: Plan) -> None:
     """Arm the parent-death signal, then see that the parent has not died before it was armed."""
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-    # The parent is outside of a new PID namespace (getppid() says 0 there), so its pidfd is asked instead.
-    if select.select([PARENT], [], [], 0)[0]:
+    if plan.is_namespaced:
+        # The parent is outside of a new PID namespace (getppid() says 0 there), so its pidfd is asked instead.
+        poll = select.poll()
+        poll.register(PARENT, select.POLLIN)
+        is_orphan = bool(poll.poll(0))
+    else:
+        is_orphan = os.getppid() != plan.supervisor_pid
+    if is_orphan:
         os._exit(1)
     os.close(PARENT)  # with it the child could signal its supervisor, out of a PID namespace too
 
