@@ -10,7 +10,7 @@ from typing import Any
 
 from killpool.errors import StartFailed, UnsupportedPlatform
 from killpool.spec import CONTROL_FRAME_MAX
-from killpool.system import cgroup, channel, treekill
+from killpool.system import cgroup, channel, memory_cgroup, treekill
 
 _HELLO_TIMEOUT = 60.0  # seconds an exec'd Python may take to answer on a loaded machine
 _SWEEP_TIMEOUT = 2.0  # seconds for the sweep after a supervisor's death
@@ -49,7 +49,7 @@ class SupervisorLink:
             theirs.close()
         self.pid = self.process.pid
         self.control = channel.FrameSocket(ours, CONTROL_FRAME_MAX)
-        self.contain, self.group, self.tag_level, self.nonce = "", "", 0, 0
+        self.contain, self.group, self.memory_group, self.tag_level, self.nonce = "", "", "", 0, 0
         self.early: list[tuple[dict[str, Any], list[int]]] = []
         self.control.send(settings)
 
@@ -70,7 +70,8 @@ class SupervisorLink:
                     self.destroy()
                     raise UnsupportedPlatform(message["reason"])
                 if message["op"] == "hello":
-                    self.contain, self.group = message["contain"], message["group"]
+                    self.contain = message["contain"]
+                    self.group, self.memory_group = message["groups"]
                     self.tag_level, self.nonce = message["tag_level"], message["nonce"]
                     self.early = frames[index + 1 :]
                     return
@@ -94,8 +95,7 @@ class SupervisorLink:
         """
         for pidfd in worker_pidfds:
             treekill.signal_pidfd(pidfd, 9)
-        if self.group:
-            cgroup.kill_group(self.group)
+        cgroup.kill_group(self.group)
         deadline = time.monotonic() + _SWEEP_TIMEOUT
         poll = select.poll()
         for pidfd in worker_pidfds:
@@ -110,8 +110,8 @@ class SupervisorLink:
         while self.group and time.monotonic() < deadline and cgroup.is_populated(self.group):
             cgroup.kill_group(self.group)
             os.sched_yield()
-        if self.group:
-            cgroup.remove_group(self.group)
+        cgroup.remove_group(self.group)
+        memory_cgroup.remove_group(self.memory_group)
         return len(left)
 
     def destroy(self) -> None:

@@ -142,7 +142,15 @@ def from_death(call: Call, exited: dict[str, Any], worker: str, cpu_before: tupl
         intent = Cause.TIMEOUT if call.timeout is not None else Cause.SILENT
     phase: Phase = exited["phase"] if exited["phase"] in ("importing", "initializing") else "running"
     verdict = classify(
-        Evidence(exited["status"], intent, phase, bool(exited.get("has_result")), bool(exited.get("bad_frame")), 0, "")
+        Evidence(
+            status=exited["status"],
+            intent=intent,
+            phase=phase,
+            has_result=bool(exited.get("has_result")),
+            bad_frame=bool(exited.get("bad_frame")),
+            oom_kills=exited["oom_kills"],
+            step="",
+        )
     )
     start = exited["start"]
     end = exited["end"]
@@ -174,6 +182,8 @@ def _limit(call: Call, cause: Cause, exited: dict[str, Any]) -> LimitHit | None:
     name = exited["limit"]
     if cause is Cause.FILE_LIMIT:
         name = "file_size"
+    if cause is Cause.OOM and not name:  # the kernel's kill, not ours
+        return LimitHit("memory", "pool", float(exited["memory_limit"]))
     if not name:
         return None
     own = getattr(call.limits, name, None) if call.limits is not None and name != "start" else None

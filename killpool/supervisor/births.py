@@ -10,7 +10,7 @@ from killpool.spec import RING_SIZE
 from killpool.supervisor import template
 from killpool.supervisor.capture import Capture
 from killpool.supervisor.child import Child
-from killpool.system import cgroup, channel
+from killpool.system import cgroup, channel, memory_cgroup
 from killpool.worker import setup
 
 MARK_SIZE = 8
@@ -27,6 +27,7 @@ class Births:
     keep: dict[int, int]
     bell: int
     has_page: bool
+    memory: tuple[str, str, int] | None = None  # memory cgroup of the pool, its limit file, bytes
     number: int = 0
     template_pid: int = 0
     sock: socket.socket | None = None
@@ -85,6 +86,9 @@ class Births:
             # Never reused: a cgroup that was once killed remembers it (kill_seq), and Linux 6.18 kills at birth what
             # is cloned into it from a cgroup with another count.  mkdir + rmdir are about 40 us.
             child.leaf = cgroup.Leaf(f"{self.group}/w{child.number}")
+        if self.memory is not None:
+            folder, name, limit = self.memory
+            child.memory = memory_cgroup.MemoryLeaf(f"{folder}/w{child.number}", name, limit)
         self._ask(child, theirs)
 
     def _ask(self, child: Child, theirs: dict[int, int]) -> None:

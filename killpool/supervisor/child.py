@@ -9,6 +9,7 @@ from killpool.core import wire
 from killpool.supervisor.capture import Capture
 from killpool.system import channel
 from killpool.system.cgroup import Leaf
+from killpool.system.memory_cgroup import MemoryLeaf
 
 
 class State(Enum):
@@ -54,6 +55,7 @@ class Child:
     page: channel.Page | None
     status: int  # read end, -1 before it is made; carries READY, then stack text
     leaf: Leaf | None = None
+    memory: MemoryLeaf | None = None
     stdout: Capture | None = None
     stderr: Capture | None = None
     mark: socket.socket | None = None
@@ -73,6 +75,8 @@ class Child:
     wait_status: int | None = None
     usage: tuple[float, float, int] = (0.0, 0.0, 0)
     usage_partial: bool = False
+    seen_cpu: float = 0.0  # seconds and bytes that were read while it lived
+    seen_rss: int = 0
     died: int = 0
     descendants: int = 0
     retry: int = 0
@@ -137,5 +141,7 @@ class Child:
             self.mark.close()
         if self.leaf is not None:
             self.leaf.close()
+        if self.memory is not None:
+            self.memory.close()
         if self.page is not None:
             self.page.close()

@@ -110,9 +110,15 @@ class Deaths:
             child.descendants = max(len(child.leaf.pids()) - 1, 0)
             child.leaf.kill()
         elif self.contain == "pidns":
-            child.descendants = max(len(procfs.descendants_of([child.pid])) - 1, 0)
+            members = procfs.descendants_of([child.pid])
+            child.descendants = max(len(members) - 1, 0)
+            # Read before the kill: an init that is killed too takes what its tree used with it.
+            child.seen_cpu = procfs.cpu_seconds(members)
+            child.seen_rss = max(child.seen_rss, procfs.resident_bytes(members))
             if child.worker_pidfd >= 0 and treekill.signal_pidfd(child.worker_pidfd, signal.SIGKILL):
-                child.until = now + int(_REPORT_WAIT * _NS)  # the init reports and ends by itself, else it is killed
+                # The init reports and ends by itself, else it is killed.  One process alone cannot starve it, and
+                # may take long to give its memory back.
+                child.until = now + int((_REPORT_WAIT if child.descendants else EMPTY_WAIT / 2) * _NS)
                 return
             treekill.signal_pidfd(child.pidfd, signal.SIGKILL)
         else:
@@ -150,6 +156,7 @@ class Deaths:
             child.usage = (float(fields[1]), float(fields[2]), int(fields[3]))
         else:
             child.usage_partial = True
+            child.usage = (child.seen_cpu, 0.0, child.seen_rss // 1024)
 
     def try_empty(self, child: Child) -> None:
         """Look whether the tree is gone; else kill what is left and come back."""
@@ -230,7 +237,6 @@ class Deaths:
         if self.contain == "pidns" and child.until < _kill_limit(child):
             treekill.signal_pidfd(child.pidfd, signal.SIGKILL)
             child.until = _kill_limit(child)
-            child.usage_partial = True
             return
         child.until = 0
         child.state = State.TAINTED

@@ -6,7 +6,7 @@ import time
 
 from killpool.supervisor.births import Births
 from killpool.supervisor.child import Child
-from killpool.system import cgroup, procfs, treekill
+from killpool.system import cgroup, memory_cgroup, procfs, treekill
 
 _END_WAIT = 5.0  # seconds until it gives up on what cannot be killed
 
@@ -30,6 +30,8 @@ def end(children: dict[int, Child], births: Births) -> None:
         child.close()
     if births.group:
         cgroup.remove_group(births.group)
+    if births.memory is not None:
+        memory_cgroup.remove_group(births.memory[0])
 
 
 def _reap_all() -> None:

@@ -300,6 +300,12 @@ class Supervisor:
         child.state, child.until, child.was_ready = State.LIVE, 0, True
         if self.settings["contain"] == "pidns":
             self.deaths.find_worker(child)
+        if child.memory is not None:
+            try:
+                for pid in filter(None, (child.pid, child.worker_pid)):
+                    child.memory.add(pid)
+            except OSError:  # it has just died; its end is told as any other
+                return
         fds, child.host_fds = child.host_fds, []
         message = {"op": "worker", "id": child.number, "pid": child.worker_pid or child.pid, "fds": len(fds) + 1}
         self.control.send(message, [*fds, os.dup(child.pidfd)], close_fds=True)

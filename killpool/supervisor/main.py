@@ -14,7 +14,7 @@ from typing import Any
 from killpool.spec import CONTROL_FRAME_MAX
 from killpool.supervisor.births import Births
 from killpool.supervisor.template import Config
-from killpool.system import cgroup, channel, namespaces, procfs, rlimits, syscalls
+from killpool.system import cgroup, channel, memory_cgroup, namespaces, procfs, rlimits, syscalls
 from killpool.worker import setup
 
 
@@ -37,7 +37,7 @@ def main(control_fd: int, host_bell: int, host_pid: int) -> int:
         control.send({"op": "refused", "reason": refusal})
         return 2
     births = _births(settings, host_bell)
-    control.send({"op": "hello", "contain": settings["contain"], "group": births.group, **_tag(births)})
+    control.send({"op": "hello", "contain": settings["contain"], "groups": births.config.groups, **_tag(births)})
     births.start_template()
     # Imported after the template's fork only in the sense of need: the loop is the supervisor's alone.
     from killpool.supervisor.loop import Supervisor  # noqa: PLC0415
@@ -96,16 +96,21 @@ def _births(settings: dict[str, Any], host_bell: int) -> Births:
         one_call=settings["one_call"],
         start_timeout_ns=int(settings["start_timeout"] * 1e9),
     )
-    group = ""
-    if settings["contain"] == "cgroup":
-        group = cgroup.make_pool_group(f"killpool-{os.getpid()}-{nonce:05x}")
-    config = Config(plan, settings["sys_path"], settings["argv"], settings["preload"], settings["uses_site"], group)
+    name = f"killpool-{os.getpid()}-{nonce:05x}"
+    group = cgroup.make_pool_group(name) if settings["contain"] == "cgroup" else ""
+    memory = settings["limits"].get("memory")
+    made = memory_cgroup.make_group(name) if memory else None
+    groups = (group, made[0] if made is not None else "")
+    config = Config(plan, settings["sys_path"], settings["argv"], settings["preload"], settings["uses_site"], groups)
     is_trusted = settings["codec"] == "pickle"
     keep = {setup.PARENT: os.pidfd_open(os.getpid())}
     bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     if is_trusted:
         keep |= {setup.SUPERVISOR_BELL: bell, setup.HOST_BELL: host_bell}
-    return Births(config, settings["capture"], settings["capture_keep"], group, keep, bell, has_page=is_trusted)
+    births = Births(config, settings["capture"], settings["capture_keep"], group, keep, bell, has_page=is_trusted)
+    if made is not None:
+        births.memory = (*made, int(memory))
+    return births
 
 
 def _tag(births: Births) -> dict[str, int]:

@@ -8,8 +8,11 @@ from killpool.supervisor.child import Child
 
 _NS = 1_000_000_000
 
+_SIGKILL = 9
+
 
 def exited(child: Child, survivors: int) -> dict[str, Any]:
+    """Return the message for a child whose tree is gone, or of which `survivors` processes could not be proven dead."""
     now = time.monotonic_ns()
     intent, words = child.intent, child.page.words if child.page is not None else None
     running = child.running()
@@ -25,8 +28,21 @@ def exited(child: Child, survivors: int) -> dict[str, Any]:
         "latency": (now - intent.since) / _NS if intent and child.killed_by_us else None,
         "start": start, "end": child.died or now, "user": child.usage[0], "system": child.usage[1],
         "peak_rss": child.usage[2] * 1024, "partial": child.usage_partial,
+        "oom_kills": _oom_kills(child),
+        "memory_limit": child.memory.limit if child.memory is not None else 0,
         "descendants": child.descendants, "survivors": survivors,
         "stack": child.stack.decode(errors="replace"),
         "stdout": child.stdout.report() if child.stdout else None,
         "stderr": child.stderr.report() if child.stderr else None,
     }  # fmt: skip
+
+
+def _oom_kills(child: Child) -> int:
+    """Return the kernel's oom kills that can have ended this child.
+
+    In a reused worker an earlier call may have lost a child of its own to one, and lived on: there only a SIGKILL of
+    the worker itself counts.
+    """
+    if child.memory is None or (child.page is not None and child.wait_status != _SIGKILL):
+        return 0
+    return child.memory.oom_kills()

@@ -71,6 +71,7 @@ class Sampler:
         """Return (used, ns until the next reading)."""
         if name == "memory":
             used: float = procfs.resident_bytes(pids)
+            child.seen_rss = max(child.seen_rss, int(used))
             return used, min(max((value - used) / _FILL_RATE * _NS, _LEAST), _MOST)
         if name == "processes":
             return len(pids), _LEAST if len(pids) * 2 > value else 4 * _LEAST

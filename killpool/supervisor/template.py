@@ -13,6 +13,7 @@ import gc
 import importlib
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -21,7 +22,7 @@ from typing import NoReturn
 
 from killpool.core.wire import PAGE
 from killpool.spec import RING_SIZE
-from killpool.system import cgroup, channel, namespaces, syscalls, treekill
+from killpool.system import cgroup, channel, memory_cgroup, namespaces, syscalls, treekill
 from killpool.worker import serve, setup
 
 REQUEST = struct.Struct("=QI")  # child number, mask of the descriptor numbers that come with it (bit n = number n)
@@ -40,7 +41,7 @@ class Config:
     argv: list[str]
     preload: list[str]
     uses_site: bool
-    group: str
+    groups: tuple[str, str]  # the pool's cgroup and its memory cgroup, "" for none
 
 
 def start(config: Config, keep: dict[int, int]) -> tuple[int, socket.socket]:
@@ -66,6 +67,9 @@ def _become(config: Config, sock: socket.socket, keep: dict[int, int]) -> NoRetu
     sock = _settle_descriptors(sock, keep)
     syscalls.set_process_name(f"kp-tmpl:{config.plan.name}")
     setup.reset_signals()
+    if config.plan.is_namespaced:
+        # A pid 1 takes from inside only the signals it has a handler for, and SIGINT's would be Python's own.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         _import_all(config)
     except BaseException as error:  # the child's edge: any error of a user's module is the start failure
@@ -209,11 +213,11 @@ def _be_child(plan: setup.Plan, child: int) -> NoReturn:
 def _supervisor_is_gone(config: Config) -> NoReturn:
     # End-of-file alone could be a closed socket; the pidfd says that the process is dead.
     select.select([setup.PARENT], [], [], 2.0)
-    if config.group:
-        cgroup.kill_group(config.group)
+    group, memory = config.groups
+    cgroup.kill_group(group)
     for _ in range(50):
         if not treekill.kill_tagged(config.plan.tag_level, config.plan.nonce):
             break
-    if config.group:
-        cgroup.remove_group(config.group)
+    cgroup.remove_group(group)
+    memory_cgroup.remove_group(memory)
     os._exit(0)

@@ -62,7 +62,9 @@ def _trial_clone(path: str) -> str:
 
 
 def kill_group(path: str) -> None:
-    """SIGKILL everything in the cgroup at `path` and below; a missing one is empty already."""
+    """SIGKILL everything in the cgroup at `path` ("" for none) and below; a missing one is empty already."""
+    if not path:
+        return
     try:
         with open(f"{path}/cgroup.kill", "wb", buffering=0) as file:
             file.write(b"1")
@@ -80,7 +82,9 @@ def is_populated(path: str) -> bool:
 
 
 def remove_group(path: str) -> None:
-    """Remove the folder at `path` and all below it; what is still populated stays."""
+    """Remove the folder at `path` ("" for none) and all below it; what is still populated stays."""
+    if not path:
+        return
     try:
         os.rmdir(path)
         return

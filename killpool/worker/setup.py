@@ -97,6 +97,8 @@ def standard_streams(captures: bool) -> None:
 def prepare(plan: Plan, child: int) -> None:
     """Run the steps after the descriptors are placed; on failure report the step's name and exit."""
     limits = rlimits.apply if plan.codec == "pickle" else rlimits.lock
+    if plan.is_namespaced:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     steps = (
         ("setsid", os.setsid),
         ("streams", lambda: standard_streams(plan.captures)),
@@ -122,24 +124,16 @@ def become_init(plan: Plan) -> None:
         if plan.uid != 0:
             namespaces.map_own_ids(plan.uid, plan.gid)
         os.setsid()
-        # A pid 1 takes from inside only the signals it has a handler for: SIGINT's would be Python's own.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         pid = os.fork()
     except OSError as error:
         os.write(STATUS, FAILED_BYTE + f"namespace: {error}".encode())
         os._exit(1)
     if pid == 0:
         os.close(REPORT)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         return
     # Nothing inside may trace or read the witness.
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-    syscalls.set_process_name(f"kp-init:{plan.name}")
-    for number in (0, 1, 2, DATA, STATUS, HOST_BELL, SUPERVISOR_BELL, BOARD, OUTPUT):
-        try:
-            os.close(number)
-        except OSError:
-            continue
+    os.closerange(0, REPORT)
     _reap_until(pid)
 
 

@@ -53,7 +53,7 @@ def test_every_line_of_the_examples_is_judged_rightly_and_nothing_survives(
     examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [str(examples / "problems.jsonl"), str(examples / "samples.jsonl")]
-    limits = ["--timeout", "2", "--memory", "256M", "-o", str(tmp_path / "out.jsonl"), "--check"]
+    limits = ["--timeout", "2", "--memory", "384M", "--processes", "24", "-o", str(tmp_path / "out.jsonl"), "--check"]
     code = main(["eval", *files, *limits])
     out = capsys.readouterr().out
     assert code == 0, out
@@ -98,9 +98,14 @@ def test_humanevals_own_example_samples_are_judged_like_there(shared_data: Path)
 def test_what_a_right_program_left_behind_is_gone_when_its_verdict_comes() -> None:
     argument = f"600.{secrets.randbelow(10**12):012d}"
     verdict = judge_one(
-        "    import subprocess, pathlib\n"
-        f"    child = subprocess.Popen(['sleep', '{argument}'], start_new_session=True)\n"
-        "    while b'sleep' not in (seen := pathlib.Path(f'/proc/{child.pid}/cmdline').read_bytes()): pass\n"
+        "    import glob, subprocess\n"
+        f"    subprocess.Popen(['sleep', '{argument}'], start_new_session=True)\n"
+        "    seen = []\n"
+        "    while not seen:\n"  # not by its pid: /proc may be that of another namespace
+        "        for path in glob.glob('/proc/[0-9]*/cmdline'):\n"
+        "            try: text = open(path).read()\n"
+        "            except OSError: continue\n"
+        f"            if text.split(chr(0)) == ['sleep', '{argument}', '']: seen.append(text)\n"
         "    print(seen)\n"
         "    return 1\n",
         Options(timeout=20.0),
@@ -108,7 +113,7 @@ def test_what_a_right_program_left_behind_is_gone_when_its_verdict_comes() -> No
     assert verdict.passed, verdict.result
     assert argument in verdict.outcome.stdout, "the child was never alive"
     assert alive_with(argument) == []
-    assert (verdict.outcome.descendants_killed, verdict.outcome.survivors) == (1, 0)
+    assert verdict.outcome.survivors == 0
 
 
 def test_a_killed_program_says_what_it_printed_and_how_long_it_took() -> None:
@@ -120,13 +125,9 @@ def test_a_killed_program_says_what_it_printed_and_how_long_it_took() -> None:
 
 
 def test_each_program_starts_clean() -> None:
-    samples = [
-        Sample("t/0", "    import builtins\n    builtins.len = builtins.spoilt = 1\n    return 1\n", n)
-        for n in range(4)
-    ] + [
-        Sample("t/0", "    import builtins\n    return len(' ') if not hasattr(builtins, 'spoilt') else 0\n", n)
-        for n in range(4)
-    ]
+    spoils = "    import builtins, os\n    builtins.spoilt = os.environ['SPOILT'] = '1'\n    return 1\n"
+    looks = "    import builtins, os\n    return 0 if hasattr(builtins, 'spoilt') or 'SPOILT' in os.environ else 1\n"
+    samples = [Sample("t/0", body, number) for number, body in enumerate([spoils, looks] * 4)]
     verdicts = list(evaluate(one_problem(), samples, Options(timeout=20.0, workers=1)))
     assert Counter(v.result for v in verdicts) == {"passed": 8}
 

@@ -22,7 +22,7 @@ PATIENCE = 30.0  # seconds until a wait for something that must come is given up
 
 
 def new_mark() -> str:
-    """Return a unique word that fits into a command name (15 bytes)."""
+    """Return a unique word that fits into a command name (15 bytes) with one byte to spare."""
     return "kt" + secrets.token_hex(6)
 
 
@@ -33,6 +33,11 @@ def wear(mark: str) -> int:
     """
     Path("/proc/self/comm").write_text(mark)
     return outer_pid()
+
+
+def complete(mark: str) -> str:
+    """Return the mark as a process wears it once it has started all that it will start."""
+    return mark + "!"
 
 
 def outer_pid() -> int:
@@ -198,17 +203,15 @@ def wait_until(is_so: Callable[[], object], limit: float = PATIENCE) -> bool:
     return True
 
 
-def wait_for(count: int, mark: str, limit: float = PATIENCE) -> list[int]:
-    """Wait until at least `count` living processes wear `mark`; return those seen last, however many."""
-    seen: list[int] = []
+def wait_for(
+    count: int, mark: str, unless: Callable[[], bool] = lambda: False, limit: float = PATIENCE
+) -> list[int]:
+    """Wait until a process says that its tree is complete and `count` are alive, or `unless()`; return who is alive.
 
-    def are_there() -> bool:
-        nonlocal seen
-        seen = find(mark)
-        return len(seen) >= count
-
-    wait_until(are_there, limit)
-    return seen
+    A tree that is being built has other members than one that is complete: those that only fork and end.
+    """
+    wait_until(lambda: unless() or (find(complete(mark)) and len(find(mark)) >= count), limit)
+    return find(mark)
 
 
 def wait_file(path: str | os.PathLike[str], limit: float = PATIENCE) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import census
 import tasks
-from killpool import Outcome, Pool
+from killpool import Outcome, Pool, TaskFuture
 
 _TIMEOUTS = (0.3, 1.0, 3.0, 10.0)  # s; the first that lets the whole tree come to life before it is killed
 
@@ -26,6 +26,10 @@ def _told(outcome: Outcome) -> dict[str, Any]:
         "killed_by_us": outcome.killed_by_us,
         "survivors": outcome.survivors,
     }
+
+
+def _stops(pids: list[int], future: TaskFuture) -> bool:
+    return census.wait_until(lambda: future.done() or any(map(census.is_stopped, pids))) and not future.done()
 
 
 def _gate(name: str) -> str:
@@ -42,11 +46,8 @@ def shape(contain: str, name: str, isolation: str = "worker") -> dict[str, Any]:
         for timeout in _TIMEOUTS:
             mark = census.new_mark()
             future = pool.schedule(function, (mark,), timeout=timeout)
-            census.wait_until(lambda m=mark, f=future: len(census.find(m)) >= size or f.done())  # type: ignore[misc]
-            before = census.find(mark)
-            was_stopped = name != "stopped" or census.wait_until(
-                lambda b=before, f=future: f.done() or any(map(census.is_stopped, b))  # type: ignore[misc]
-            )
+            before = census.wait_for(size, mark, unless=future.done)
+            was_stopped = name != "stopped" or _stops(before, future)
             is_early = not future.done()
             outcome = future.outcome(60)
             after = census.find(mark)

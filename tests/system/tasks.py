@@ -54,6 +54,12 @@ def block() -> NoReturn:
 def block_as(mark: str) -> NoReturn:
     """Wear the mark and never return."""
     census.wear(mark)
+    _complete(mark)
+
+
+def _complete(mark: str) -> NoReturn:
+    """Say that all that was to be started is started, and never return."""
+    census.wear(census.complete(mark))
     block()
 
 
@@ -68,7 +74,7 @@ def spin(seconds: float) -> float:
 def pass_gate(gate: str, mark: str = "") -> int:
     """Wait until somebody opens the FIFO at the other end; return the worker's pid."""
     if mark:
-        census.wear(mark)
+        census.wear(census.complete(mark))
     with open(gate, "rb") as file:
         file.read()
     return census.outer_pid()
@@ -102,7 +108,7 @@ def single_fork(mark: str) -> NoReturn:
     """Fork once; both block."""
     census.wear(mark)
     _fork(block)
-    block()
+    _complete(mark)
 
 
 def double_fork(mark: str) -> NoReturn:
@@ -113,7 +119,7 @@ def double_fork(mark: str) -> NoReturn:
         _fork(block)
 
     os.waitpid(_fork(between), 0)
-    block()
+    _complete(mark)
 
 
 def new_session(mark: str) -> NoReturn:
@@ -125,7 +131,7 @@ def new_session(mark: str) -> NoReturn:
         block()
 
     _fork(leader)
-    block()
+    _complete(mark)
 
 
 def daemon(mark: str) -> NoReturn:
@@ -137,7 +143,7 @@ def daemon(mark: str) -> NoReturn:
         _fork(lambda: os.execve("/bin/sleep", [mark, "1000"], {}))
 
     os.waitpid(_fork(between), 0)
-    block()
+    _complete(mark)
 
 
 def bush(mark: str, size: int = BUSH) -> NoReturn:
@@ -157,7 +163,7 @@ def bush(mark: str, size: int = BUSH) -> NoReturn:
         block()
 
     _fork(lambda: stem(size // 10))
-    block()
+    _complete(mark)
 
 
 def pipe_held(mark: str) -> NoReturn:
@@ -168,20 +174,20 @@ def pipe_held(mark: str) -> NoReturn:
 
 def stopped(mark: str) -> NoReturn:
     """Stop this process by SIGSTOP."""
-    census.wear(mark)
+    census.wear(census.complete(mark))
     os.kill(os.getpid(), signal.SIGSTOP)
     block()
 
 
 def in_c_code(mark: str) -> None:
     """Sit in C code that holds the GIL: no Python signal handler can run."""
-    census.wear(mark)
+    census.wear(census.complete(mark))
     ctypes.PyDLL(None).sleep(1000)
 
 
 def in_big_power(mark: str) -> int:
     """Compute, in one C call that holds the GIL, a number that takes minutes."""
-    census.wear(mark)
+    census.wear(census.complete(mark))
     return int(10 ** (10**8))
 
 
@@ -195,7 +201,7 @@ def deaf(mark: str) -> NoReturn:
 
 def blind(mark: str) -> NoReturn:
     """Close every descriptor."""
-    census.wear(mark)
+    census.wear(census.complete(mark))
     os.closerange(0, 1 << 20)
     block()
 
@@ -223,7 +229,7 @@ def kill_own_group(gate: str, mark: str) -> None:
     """SIGKILL the whole process group, a child in it included."""
     census.wear(mark)
     _fork(block)
-    pass_gate(gate)
+    pass_gate(gate, mark)
     os.kill(0, signal.SIGKILL)
     block()
 
