@@ -4,8 +4,7 @@ The names below are the public ones.  They are loaded when they are first used, 
 every worker, which import parts of this package, stay small.
 """
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as typing's, whose import would be most of this module's time
 if TYPE_CHECKING:
     from killpool.errors import (
         KillpoolError,

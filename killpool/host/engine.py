@@ -42,6 +42,7 @@ class Engine:
         self.ledger = Ledger(crew, name)
         self.counts = {"template_restarts": 0, "supervisor_restarts": 0, "survivors": 0, "idle_deaths": 0}
         self.is_closing = False
+        self.is_foreign = False  # this process is a fork of the one that made it
         self.ended = threading.Event()
         self.settings = settings
         self._spares = spares
@@ -70,6 +71,8 @@ class Engine:
             broken = self.ledger.broken
             if broken is not None:
                 raise PoolBroken(str(broken), reason=broken.reason) from broken.__cause__
+            if self.is_foreign:
+                raise PoolClosed(f"pool {self.name!r} belongs to the parent of this forked process")
             if self.is_closing:
                 raise PoolClosed(f"pool {self.name!r} is shut down")
             self._order += 1
@@ -228,7 +231,7 @@ class Engine:
         message: dict[str, Any] = {"op": "use", "id": worker.number}
         if worker.page is None:
             limits = self.settings["limits"] if call.limits is None else call.limits.supervised()
-            message |= {"call": worker.last, "timeout": call.timeout, "limits": limits}
+            message |= {"call": worker.last, "timeout": call.timeout, "limits": limits, "sent": time.monotonic_ns()}
         self.link.send(message)
 
     def _cancel(self, call: Call) -> None:
@@ -302,7 +305,7 @@ def _after_fork_in_child() -> None:
     """A forked child of the host has no I/O thread and must not hold the sockets: end-of-file would never come."""
     for engine in list(_engines):
         engine.lock = threading.Lock()
-        engine.is_closing = True
+        engine.is_closing = engine.is_foreign = True
         engine.link.control.sock.close()
         for worker in engine.crew.workers.values():
             worker.sock.close()

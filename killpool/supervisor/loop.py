@@ -370,7 +370,7 @@ class Supervisor:
         now = time.monotonic_ns()
         timeout = message["timeout"]
         deadline = now + int(timeout * _NS) if timeout else wire.NEVER
-        child.armed = Armed(message["call"], now, deadline, message["limits"])
+        child.armed = Armed(message["call"], min(message["sent"], now), deadline, message["limits"])
         self.sampler.wake(child, now)
 
     def _op_kill(self, message: dict[str, Any]) -> None:

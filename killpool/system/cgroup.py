@@ -105,6 +105,19 @@ def _rmdir(path: str) -> None:
         return
 
 
+def _pids(path: str) -> list[int]:
+    try:
+        with open(f"{path}/cgroup.procs", "rb", buffering=0) as file:
+            found = [int(line) for line in file.read().split()]
+        if os.stat(path).st_nlink > 2:  # kernfs counts the folders in it
+            for name in os.listdir(path):
+                if os.path.isdir(f"{path}/{name}"):
+                    found += _pids(f"{path}/{name}")
+    except OSError:  # removed in the middle: nobody is in it
+        return []
+    return found
+
+
 class Leaf:
     """One worker's cgroup: enter it by clone (through `fd`), kill it whole, read who is in it."""
 
@@ -124,9 +137,8 @@ class Leaf:
         return b"populated 1" in os.pread(self._events, 256, 0)
 
     def pids(self) -> list[int]:
-        """Return the members' pids."""
-        with open(f"{self.path}/cgroup.procs", "rb", buffering=0) as file:
-            return [int(line) for line in file.read().split()]
+        """Return the members' pids, those of nested pools below included."""
+        return _pids(self.path)
 
     def close(self) -> None:
         """Close the descriptors and remove the folder if it is empty."""

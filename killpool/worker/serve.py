@@ -186,8 +186,7 @@ class Worker:
         start = time.monotonic_ns()
 
         def work() -> None:
-            function, args = pickle.loads(body)
-            function(*args)
+            _run(*pickle.loads(body))
 
         try:
             self._prepare(wire.PHASE_INITIALIZING, work)

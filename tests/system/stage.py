@@ -164,7 +164,15 @@ class Place:
         file = f"{self.account.path[1]}/scenarios.py"
         done = self.account.run(file, name, self.contain, *arguments, limit=limit)
         assert done.status == 0, f"{name} ended with {done.status}:\n{done.out}\n{done.err}"
-        result: dict[str, Any] = json.loads(done.out.splitlines()[-1])
+        result: dict[str, Any] = last_json(done.out, done.err)
         if done.err:
             result["stderr"] = done.err
         return result
+
+
+def last_json(out: str, err: str = "") -> Any:
+    """Return what the last line of a script's output says; AssertionError shows both streams if it says nothing."""
+    try:
+        return json.loads(out.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise AssertionError(f"no JSON in the output:\n{out}\n{err}") from None

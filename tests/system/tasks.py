@@ -180,9 +180,17 @@ def stopped(mark: str) -> NoReturn:
 
 
 def in_c_code(mark: str) -> None:
-    """Sit in C code that holds the GIL: no Python signal handler can run."""
+    """Sit in C code that holds the GIL: no Python signal handler can run, and read(2) starts again after any."""
+    read, _write = os.pipe()
+    census.wear(census.complete(mark))
+    ctypes.PyDLL(None).read(read, ctypes.create_string_buffer(1), 1)
+
+
+def in_c_sleep(mark: str) -> str:
+    """Sleep in C code that returns early when any signal comes."""
     census.wear(census.complete(mark))
     ctypes.PyDLL(None).sleep(1000)
+    return "woken"
 
 
 def in_big_power(mark: str) -> int:

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import census
 import pytest
 import tasks
+from killpool import Cause, Pool
+from killpool.spec import Contain
 from stage import Place
 
 pytestmark = pytest.mark.timeout(120)
@@ -99,7 +102,18 @@ def test_a_daemon_that_holds_the_output_of_a_finished_call_holds_nothing_up(plac
     assert left == (0 if isolation == "process" else 1)
 
 
+def test_the_stack_signal_does_not_let_a_call_return_after_its_deadline(tier: Contain) -> None:
+    # No sleeping C call is started again after a signal handler (signal(7)), ours for the stack included.
+    with Pool(2, contain=tier) as pool:
+        futures = [pool.schedule(tasks.in_c_sleep, (census.new_mark(),), timeout=0.2) for _ in range(10)]
+        assert [f.outcome(60).cause for f in futures] == [Cause.TIMEOUT] * 10
+
+
 def test_a_nested_pool_works_and_dies_with_the_call_that_made_it(place: Place) -> None:
+    if place.contain == "pidns":
+        # The worker sees the host's /proc, not its own namespace's: a pool cannot read trees there, and says so.
+        assert "belongs to another PID namespace" in place.scenario("nested")["sum"]
+        return
     assert place.scenario("nested") == {
         "sum": 42,
         "before": 2,
