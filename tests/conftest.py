@@ -25,7 +25,7 @@ import stage
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+def _nothing_is_left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fail the test if it leaves a process, thread, descriptor, shared memory, cgroup or temporary file.
 
     Every process started meanwhile carries a mark in its environment, so one that ran away is found too.  The test
@@ -34,6 +34,7 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     if not _WATCHED.intersection(request.path.parents):
         yield
         return
+    tmp_path_factory.getbasetemp()  # made once, where TMPDIR pointed before
     mark = census.new_mark()
     folder = tempfile.mkdtemp(prefix="kt-", dir=stage.base())
     os.chmod(folder, 0o1777)

@@ -32,6 +32,7 @@ TAIL: Final = 16  # bytes of the ring ever consumed
 HOST_ARMED: Final = 17  # 1: the host sleeps, ring its bell
 # the supervisor's:
 ARMED: Final = 24  # monotonic ns it will wake by itself
+DUE: Final = 25  # the call that it is about to kill: nothing of that call is committed any more
 # the host's again:
 CANCEL: Final = 64  # WINDOW words
 

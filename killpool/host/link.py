@@ -61,10 +61,7 @@ class SupervisorLink:
             poll.register(self.control.fileno(), select.POLLIN | (select.POLLOUT if self.control.wants_write else 0))
             poll.poll(1000)
             self.control.flush()
-            try:
-                frames = list(self.control.receive())
-            except EOFError:
-                break
+            frames, ended = self._frames()
             for index, (message, _fds) in enumerate(frames):
                 if message["op"] == "refused":
                     self.destroy()
@@ -75,8 +72,20 @@ class SupervisorLink:
                     self.tag_level, self.nonce = message["tag_level"], message["nonce"]
                     self.early = frames[index + 1 :]
                     return
+            if ended:
+                break
         self.destroy()
         raise StartFailed(f"the supervisor process ended before it was ready (exit status {self.process.returncode})")
+
+    def _frames(self) -> tuple[list[tuple[dict[str, Any], list[int]]], bool]:
+        """Return (the frames that are there, whether the supervisor has ended): the last ones may come with its end."""
+        frames = []
+        try:
+            for frame in self.control.receive():
+                frames.append(frame)  # list() would lose them at EOFError
+        except EOFError:
+            return frames, True
+        return frames, False
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one frame; never blocks."""

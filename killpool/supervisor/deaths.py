@@ -44,6 +44,8 @@ class Deaths:
         can_dump = wants_stack and child.state is State.LIVE
         if can_dump and procfs.state_of(child.worker_pid or child.pid) not in ("T", "t", "Z", ""):
             child.stack = b""
+            if child.page is not None:
+                child.page.words[wire.DUE] = intent.call
             child.state = State.DUMPING
             child.until = time.monotonic_ns() + int(STACK_WAIT * _NS)
             treekill.signal_pidfd(self._leader(child), setup.STACK_SIGNAL)
@@ -86,6 +88,8 @@ class Deaths:
         # The call ended, and the next one may have begun: an innocent one is not charged.
         child.intent, child.stack = None, b""
         child.state, child.until = State.LIVE, 0
+        if child.page is not None:
+            child.page.words[wire.DUE] = 0
         treekill.signal_pidfd(self._leader(child), signal.SIGCONT)
 
     def _has_stopped(self, child: Child) -> bool:

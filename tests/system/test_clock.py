@@ -23,12 +23,13 @@ def test_time_in_the_queue_is_not_charged(tier: Contain) -> None:
         assert [f.outcome(60).cause for f in futures] == [Cause.OK] * 5
 
 
-def test_start_up_is_not_charged(tmp_path: Path) -> None:
+def test_start_up_is_not_charged() -> None:
     with Pool(1, initializer=tasks.spin, initargs=(1.0,), timeout=0.5) as pool:
         assert pool.submit(tasks.add, 1, 2).outcome(60).value == 3
 
 
-def test_the_first_import_of_a_function_is_not_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_import_of_a_function_is_not_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_to_import.py").write_text("import tasks\ntasks.spin(1.0)\nfrom tasks import add\ndef f(): return 5\n")
     monkeypatch.syspath_prepend(tmp_path)
     with Pool(1, timeout=0.5) as pool:
@@ -82,9 +83,9 @@ def test_a_deadline_is_kept_while_the_host_holds_its_gil_for_five_seconds(tier: 
 
 
 _STOPPED_HOST = """
-import json, sys, census, tasks
+import json, os, sys, census, tasks
 from killpool import Pool
-mark = sys.argv[2]
+mark = os.environ['MARK']
 with Pool(1, contain=sys.argv[1]) as pool:
     pool.submit(tasks.add, 1, 2).result(30)
     outcome = pool.schedule(tasks.daemon, (mark,), timeout=1.0).outcome(60)
@@ -94,7 +95,7 @@ with Pool(1, contain=sys.argv[1]) as pool:
 
 def test_a_deadline_is_kept_while_the_host_is_stopped_for_three_seconds(tier: Contain) -> None:
     mark = census.new_mark()
-    host = stage.OWN.popen("-c", _STOPPED_HOST, tier, mark)
+    host = stage.OWN.popen("-c", _STOPPED_HOST, tier, env={"MARK": mark})
     try:
         assert len(census.wait_for(2, mark)) == 2
         census.kill_exactly(host.pid, signal.SIGSTOP)
