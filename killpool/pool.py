@@ -134,7 +134,6 @@ class Pool(concurrent.futures.Executor):
         settings = self._settings(preload, strategy, restart or RestartPolicy(), contain, codec, one_call)
         settings["start_timeout"] = check_timeout("start_timeout", start_timeout)
         self._engine = Engine(settings, crew, spares, self._name)
-        self._is_one_call = one_call
         self._preloaded = {"", "builtins", *preload}
         _open.add(self._engine)
         # A pool that is dropped with work pending finishes that work, and then its processes end.
@@ -229,8 +228,8 @@ class Pool(concurrent.futures.Executor):
             failure = settle.from_exception(call, error)
             future.settle(lambda: failure, "error")
             return future
-        if encoded.module not in self._preloaded and (self._is_one_call or encoded.needs_cloudpickle):
-            # In a fresh process each call would pay its module's import again; a worker imports it once anyway.
+        if encoded.module not in self._preloaded:
+            # Workers that are forked from now on have it: no fresh process and no replacement imports it again.
             self._preloaded.add(encoded.module)
             engine.preload(encoded.module)
         options.setdefault("timeout", self._timeout)

@@ -88,15 +88,18 @@ class Crew:
             worker.is_retiring = True
 
     def steal(self) -> list[Call]:
-        """Take back calls that wait behind others while a worker has nothing to do."""
-        if self.one_call or self.line:
+        """Take back calls that wait behind others while a worker has nothing to do; ask again until there are none."""
+        if self.one_call or self.line or not self._has_idle():
             return []
-        rich = max(self.workers.values(), key=lambda w: len(w.calls), default=None)
-        if rich is None or len(rich.calls) < 2 or not self._has_idle():
-            return []
-        numbers = list(rich.calls)
-        waiting = [n for n in numbers if n > rich.started()]
-        return rich.withdraw(waiting[len(waiting) // 2 :])
+        for worker in sorted(self.workers.values(), key=lambda w: len(w.calls), reverse=True):
+            if len(worker.calls) < 2:
+                return []
+            started = worker.started()
+            waiting = [n for n in worker.calls if n > started]
+            taken = worker.withdraw(waiting[len(waiting) // 2 :])
+            if taken:
+                return taken
+        return []
 
     def _has_idle(self) -> bool:
         spare = any(not w.is_active and not w.is_retiring for w in self.workers.values())

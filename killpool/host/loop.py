@@ -74,9 +74,11 @@ class Loop:
         for worker, call, seconds in self.engine.crew.stalled(now):
             call.stalled = seconds
             self.engine.send_kill(worker, 0, Cause.SILENT)
-        for call in self.engine.crew.steal():
-            self.engine.ledger.hand_back(call)
         self.engine.dispatch()
+        while stolen := self.engine.crew.steal():
+            for call in stolen:
+                self.engine.ledger.hand_back(call)
+            self.engine.dispatch()
         self.engine.retire()
         if self.engine.is_closing and self.engine.ledger.outstanding == 0 and not self.engine.ledger.is_draining:
             self.engine.send_drain(QUIT_GRACE)

@@ -209,7 +209,7 @@ class Supervisor:
                 self.unclaimed[pid] = (status, summary)
 
     def _on_template_end(self, status: int) -> None:
-        if os.waitstatus_to_exitcode(status) == template.THREADED_EXIT and self.preloads:
+        if os.waitstatus_to_exitcode(status) == template.UNFIT_EXIT and self.preloads:
             self.preloads.pop()  # the module that it cannot have
             self.budget_exempt = True
         self._read_template()

@@ -28,6 +28,7 @@ def main(control_fd: int, host_bell: int, host_pid: int) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # it ends with its host, and by SIGKILL
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    _raise_priority()
     control = channel.FrameSocket(socket.socket(fileno=control_fd), CONTROL_FRAME_MAX)
     settings = _first_frame(control)
     syscalls.set_process_name(f"kp-sup:{settings['name']}")
@@ -44,6 +45,19 @@ def main(control_fd: int, host_bell: int, host_pid: int) -> int:
 
     Supervisor(control, settings, births, host_pidfd).run()
     return 0
+
+
+def _raise_priority() -> None:
+    """Put the supervisor's session above those of its workers, where this user may (root).
+
+    Each session is an autogroup, between which nice values count for nothing (sched(7)): eight busy workers would
+    delay each kill by their time slices.  Workers are sessions of their own and stay at 0.
+    """
+    try:
+        with open("/proc/self/autogroup", "w", encoding="ascii") as file:
+            file.write("-15")
+    except OSError:  # no right, or a kernel without autogroups
+        return
 
 
 def _first_frame(control: channel.FrameSocket) -> dict[str, Any]:

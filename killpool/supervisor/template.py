@@ -29,7 +29,7 @@ REQUEST = struct.Struct("=QI")  # child number, mask of the descriptor numbers t
 REPLY = struct.Struct("=Qi")  # child number (0: the template itself), pid or -errno
 CGROUP_BIT = 1 << 31
 _ABOVE = 2 * setup.FIRST_FREE
-THREADED_EXIT = 75  # a module that was preloaded on the way started a thread
+UNFIT_EXIT = 75  # a module that was preloaded on the way cannot be forked with
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +174,18 @@ def _answer(sock: socket.socket, data: bytes, pidfd: int = -1) -> None:
 
 
 def _preload(module: str) -> None:
-    """Import a module that calls have named; one that starts threads or fails is the callers' to import."""
+    """Import a module that calls have named.
+
+    One that fails is left to the call that needs it.  One that starts a thread cannot be forked with, and what it
+    opened would be closed in every child: then this template ends, and the next one does without the module.
+    """
+    before = len(os.listdir("/proc/self/fd"))
     try:
         importlib.import_module(module)
     except BaseException:  # the child's edge: the same error is told to the call that needs the module
         return
-    if len(os.listdir("/proc/self/task")) > 1:
-        os._exit(THREADED_EXIT)  # it cannot fork any more; the supervisor starts another without this module
+    if len(os.listdir("/proc/self/task")) > 1 or len(os.listdir("/proc/self/fd")) > before:
+        os._exit(UNFIT_EXIT)
     gc.freeze()
 
 
