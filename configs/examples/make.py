@@ -301,7 +301,9 @@ SAMPLES: list[tuple[str, str, str, object]] = [
 def problems() -> Iterator[dict[str, str]]:
     """Yield the lines of problems.jsonl."""
     for name, (signature, text, body, cases) in PROBLEMS.items():
-        checks = "".join(f"    assert candidate({', '.join(map(repr, given))}) == {answer!r}\n" for given, answer in cases)
+        checks = "".join(
+            f"    assert candidate({', '.join(map(repr, given))}) == {answer!r}\n" for given, answer in cases
+        )
         yield {
             "task_id": f"examples/{name}",
             "prompt": f'def {name}({signature}:\n    """{text}"""\n',

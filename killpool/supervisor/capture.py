@@ -15,6 +15,7 @@ class Capture:
         self.fd = fd
         self._half = max(keep // 2, 1)
         self.total = 0
+        self.is_over = False  # all writers have closed their end
         self._head = bytearray()
         self._tail = bytearray()
 
@@ -26,6 +27,7 @@ class Capture:
             except BlockingIOError:
                 break
             if not data:
+                self.is_over = True
                 break
             self._add(data)
             if limit is not None and self.total > limit:

@@ -155,9 +155,10 @@ class Deaths:
             fields = os.read(child.report, 4096).split()
         except BlockingIOError:
             fields = []
-        if len(fields) == 4:
+        if len(fields) == 5:
             child.wait_status = int(fields[0])
             child.usage = (float(fields[1]), float(fields[2]), int(fields[3]))
+            child.descendants = max(child.descendants, int(fields[4]))
         else:
             child.usage_partial = True
             child.usage = (child.seen_cpu, 0.0, child.seen_rss // 1024)

@@ -311,16 +311,16 @@ class Supervisor:
         self.control.send(message, [*fds, os.dup(child.pidfd)], close_fds=True)
 
     def _on_output(self, child: Child, capture: Any) -> None:
+        """Read what a child printed; one byte over its limit ends it."""
         limit = self.sampler.limits_of(child).get("output")
-        before = capture.total
         if capture.drain(None if limit is None else int(limit)):
             if child.state in (State.LIVE, State.STARTING):
                 running = child.running()
                 call = running[0] if running else 0
                 intent = Intent("output_limit", call, time.monotonic_ns(), "output", limit or 0.0)
                 self.deaths.begin(child, intent, wants_stack=False)
-        elif capture.total == before:
-            self._unwatch(capture.fd)  # end-of-file: all writers have closed it
+        if capture.is_over:
+            self._unwatch(capture.fd)
 
     def _on_mark(self, child: Child) -> None:
         """A call has ended and its worker waits: what is in the pipes now is what that call printed."""
@@ -331,22 +331,19 @@ class Supervisor:
                 return
         except (BlockingIOError, ConnectionResetError):
             return
-        kept = []
+        if child.state is not State.LIVE:
+            return  # it is being killed, and the text belongs to its outcome
         for capture in child.captures:
-            self._on_output_final(capture)
-            kept.append(capture.take())
+            self._on_output(child, capture)
+        if child.intent is not None:
+            return  # over its limit with its last words
+        kept = [capture.take() for capture in child.captures]
         (out, out_total), (err, err_total) = kept
         head = wire.OUTPUT.pack(out_total, err_total, len(out), len(err))
         try:
             child.mark.send(head + out + err)
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):
             return
-
-    @staticmethod
-    def _on_output_final(capture: Any) -> None:
-        capture.drain(None)
-
-    # -- what the host asks
 
     def _op_grow(self, message: dict[str, Any]) -> None:
         self.staff.target = message["target"]
@@ -410,7 +407,11 @@ class Supervisor:
         if child.state is State.TAINTED and survivors == 0:  # told long ago; now it has really ended
             self._drop(child)
             return
+        limit = self.sampler.limits_of(child).get("output")
         for capture in child.captures:
+            if capture.drain(limit and int(limit)) and child.intent is None:
+                # It ended by itself before we read its last bytes: the limit is to the byte all the same.
+                child.intent = Intent("output_limit", 0, time.monotonic_ns(), "output", limit or 0.0)
             capture.drain(None)
         message = report.exited(child, survivors)
         self.control.send(message)

@@ -52,6 +52,10 @@ class Sampler:
         waits: list[float] = []
         for name, value in limits.items():
             used, wait = self._read(name, value, child, pids)
+            if used > value and name == "memory" and procfs.proportional_bytes(pids) <= value:
+                # Forked processes share pages that each counts as its own: PSS says what they take together.
+                waits.append(_MOST)
+                continue
             if used > value:
                 deadline = 0 if child.armed is not None else running[1]
                 self.on_limit(child, Intent(_CAUSES[name], running[0], now, name, value, deadline))

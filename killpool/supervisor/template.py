@@ -28,6 +28,7 @@ from killpool.worker import serve, setup
 REQUEST = struct.Struct("=QI")  # child number, mask of the descriptor numbers that come with it (bit n = number n)
 REPLY = struct.Struct("=Qi")  # child number (0: the template itself), pid or -errno
 CGROUP_BIT = 1 << 31
+_AF_UNIX, _SOCK_STREAM = int(socket.AF_UNIX), int(socket.SOCK_STREAM)
 _ABOVE = 2 * setup.FIRST_FREE
 UNFIT_EXIT = 75  # a module that was preloaded on the way cannot be forked with
 
@@ -110,6 +111,8 @@ def _import_all(config: Config) -> None:
     if config.plan.codec == "json":
         for name in ("killpool.worker.untrusted", "orjson"):
             importlib.import_module(name)
+    # The registration is part of the memory descriptor, and a fork copies it.
+    syscalls.membarrier_register()
     import faulthandler  # noqa: PLC0415
 
     # Dumps from the C signal handler, so it needs no GIL; the handler and its descriptor number survive the fork.
@@ -197,14 +200,13 @@ def _be_child(plan: setup.Plan, child: int) -> NoReturn:
         else:
             setup.die_with_parent(plan)
         setup.prepare(plan, child)
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, setup.DATA)
+        sock = socket.socket(_AF_UNIX, _SOCK_STREAM, 0, setup.DATA)
         if plan.codec == "json":
             untrusted = sys.modules["killpool.worker.untrusted"]
             os.write(setup.STATUS, setup.READY_BYTE)
             untrusted.serve_one(sock)
         page = channel.Page(setup.BOARD, PAGE + RING_SIZE)
         os.close(setup.BOARD)
-        syscalls.membarrier_register()
         worker = serve.Worker(plan, page, sock)
         os.write(setup.STATUS, setup.READY_BYTE)
         worker.serve()

@@ -85,6 +85,24 @@ def _shmem_pages(pid: int) -> int:
     return 0
 
 
+def proportional_bytes(pids: Iterable[int]) -> int:
+    """Return the sum of the proportional set sizes (PSS) of `pids`, where unreadable their resident sizes.
+
+    Exact where pages are shared, and dear: about 0.6 ms a process.
+    """
+    total = 0
+    for pid in pids:
+        try:
+            lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()
+        except PermissionError:  # not dumpable: an init of ours, or a program that made itself so
+            total += resident_bytes([pid])
+            continue
+        sizes = {fields[0]: int(fields[1]) * 1024 for fields in map(str.split, lines[1:]) if len(fields) > 1}
+        # Linux 5.9 tells anonymous pages apart from mapped files; before, all count.
+        total += sizes.get("Pss_Anon:", sizes.get("Pss:", 0)) + sizes.get("Pss_Shmem:", 0)
+    return total
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """Return user + system seconds of `pids` and of the children they have waited for."""
     ticks = 0
@@ -111,8 +129,8 @@ def make_tag(level: int, nonce: int, child: int) -> int:
 
 def set_tag(level: int, tag: int) -> None:
     """Mark this process and all that it will start.  The outermost tag stays in the hard limit."""
-    _soft, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
-    resource.setrlimit(resource.RLIMIT_RTTIME, (tag, tag if level == 0 else hard))
+    hard = tag if level == 0 else resource.getrlimit(resource.RLIMIT_RTTIME)[1]
+    resource.setrlimit(resource.RLIMIT_RTTIME, (tag, hard))
 
 
 def tag_of(pid: int, level: int) -> int:

@@ -1,6 +1,6 @@
 """What a new child does before any work, as one ordered list; a failure names its step.
 
-    descriptors -> parent-death signal -> session -> standard streams -> tag -> rlimits -> READY
+    descriptors -> parent-death signal -> session -> streams -> tag -> rlimits -> READY
 
 The order is forced: descriptors first, because an inherited flock or pipe end outlives its owner; the parent is asked
 for again after the signal is armed, because it may have died in between.
@@ -48,7 +48,7 @@ def place(fds: dict[int, int]) -> None:
     Received ones lie from FIRST_FREE up, because the template keeps every lower number taken.
     """
     for number, fd in fds.items():
-        os.dup2(fd, number, inheritable=False)
+        os.dup2(fd, number, inheritable=number <= 2)  # what the task starts has stdout and stderr too
 
 
 def close_all_others() -> None:
@@ -86,35 +86,40 @@ def reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def standard_streams(captures: bool) -> None:
-    """Make captured text leave at once.  Standard input is /dev/null already, from the supervisor's exec on."""
-    if captures:
-        for stream in (sys.stdout, sys.stderr):
-            # A killed process keeps what is in its buffers: captured text must not wait in one.
-            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+def unbuffered_streams() -> None:
+    """Make captured text leave at once: a killed process keeps what is in its buffers."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through=True)  # type: ignore[union-attr]
 
 
 def prepare(plan: Plan, child: int) -> None:
     """Run the steps after the descriptors are placed; on failure report the step's name and exit."""
-    limits = rlimits.apply if plan.codec == "pickle" else rlimits.lock
+    step = "setsid"
+    try:
+        os.setsid()
+        step = "streams"
+        if plan.captures:
+            unbuffered_streams()
+        step = "tag"
+        procfs.set_tag(plan.tag_level, procfs.make_tag(plan.tag_level, plan.nonce, child))
+        step = "rlimits"
+        if plan.rlimits:
+            _limit(plan)
+    except OSError as error:
+        os.write(STATUS, FAILED_BYTE + f"{step}: {error}".encode())
+        os._exit(1)
     if plan.is_namespaced:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    steps = (
-        ("setsid", os.setsid),
-        ("streams", lambda: standard_streams(plan.captures)),
-        ("tag", lambda: procfs.set_tag(plan.tag_level, procfs.make_tag(plan.tag_level, plan.nonce, child))),
-        ("rlimits", lambda: limits(plan.rlimits)),
-    )
-    for name, step in steps:
-        try:
-            step()
-        except OSError as error:
-            os.write(STATUS, FAILED_BYTE + f"{name}: {error}".encode())
-            os._exit(1)
+    if not plan.one_call:
+        syscalls.set_process_name(f"kp:{plan.name}")
+
+
+def _limit(plan: Plan) -> None:
+    set_limits = rlimits.apply if plan.codec == "pickle" else rlimits.lock
+    set_limits(plan.rlimits)
     if "file_size" in plan.rlimits:
         # Python ignores SIGXFSZ, and the limit would look like any failed write; the default is the kill we name.
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    syscalls.set_process_name(f"kp:{plan.name}")
 
 
 def become_init(plan: Plan) -> None:
@@ -138,10 +143,20 @@ def become_init(plan: Plan) -> None:
 
 
 def _reap_until(worker: int) -> None:
-    """Reap orphans; when the worker ends, report its status and usage and end: the kernel kills the rest."""
+    """Reap orphans; when the worker ends, report its end, its usage and who is left: the kernel kills those."""
     while True:
         pid, status, usage = os.wait4(-1, 0)
         if pid == worker:
-            line = f"{status} {usage.ru_utime:.6f} {usage.ru_stime:.6f} {usage.ru_maxrss}\n"
+            line = f"{status} {usage.ru_utime:.6f} {usage.ru_stime:.6f} {usage.ru_maxrss} {_count_left()}\n"
             os.write(REPORT, line.encode())
             os._exit(0)
+
+
+def _count_left() -> int:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return 0
+    # This /proc is the outer namespace's, where "self" has the name that its files go by.
+    left = procfs.descendants_of([int(os.readlink("/proc/self"))])
+    return sum(procfs.state_of(pid) not in ("Z", "") for pid in left)

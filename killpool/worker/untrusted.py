@@ -12,6 +12,7 @@ import traceback
 from typing import Any, NoReturn
 
 from killpool.core import wire
+from killpool.core.classify import WORKER_CLEAN_EXIT
 from killpool.worker import payload
 from killpool.worker.serve import Calls
 
@@ -20,7 +21,14 @@ _send, _exit, _format = socket.socket.sendall, os._exit, traceback.format_except
 
 
 def serve_one(sock: socket.socket) -> NoReturn:
-    """Serve exactly one call."""
+    """Serve exactly one call; a program that broke this very code has no result."""
+    try:
+        _serve(sock)
+    finally:
+        _exit(WORKER_CLEAN_EXIT)
+
+
+def _serve(sock: socket.socket) -> NoReturn:
     import orjson  # noqa: PLC0415  (preloaded by the template of such workers)
 
     strict = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS

@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+import census
 import pytest
 import tasks
 from killpool import Cause, Outcome, Pool, RestartPolicy
@@ -110,8 +111,6 @@ def test_workers_killed_from_outside_while_they_send_big_results_cost_one_call_e
     size = 30 * 1024 * 1024
     with Pool(4) as pool:
         futures = [pool.schedule(tasks.big_or_killed, (n, 1000, size), timeout=60) for n in range(1, 41)]
-        import census  # noqa: PLC0415
-
         killed = 0
         while killed < 8 and not all(f.done() for f in futures):
             for pid in pool.statistics().worker_pids[:1]:
@@ -121,6 +120,7 @@ def test_workers_killed_from_outside_while_they_send_big_results_cost_one_call_e
     values = [o.value == bytes([n]) * size for n, o in enumerate(outcomes, 1) if o.ok]
     deaths = [_told(o) for o in outcomes if not o.ok]
     assert values == [True] * len(values)
-    assert deaths == [("signal", None, 9)] * len(deaths)
+    # One that was killed while its worker imported the function's module could not be started.
+    assert set(deaths) <= {("signal", None, 9), ("start_failed", None, 9)}
     assert len(deaths) <= killed
     assert killed > 0

@@ -1,7 +1,7 @@
 """What a pool uses up over time: nothing.  Workers that die while they are idle are replaced unnoticed."""
 
-import tempfile
 import os
+import tempfile
 from pathlib import Path
 
 import census
@@ -13,34 +13,32 @@ from killpool.spec import Contain
 pytestmark = pytest.mark.timeout(120)
 
 
-def _supervisor_counts(pid: int) -> tuple[int, list[int]]:
-    return len(census.open_files(pid)), census.zombies(pid)
-
-
 @pytest.mark.parametrize("isolation", ["worker", "process"])
 def test_sixty_timeouts_leave_no_descriptor_no_zombie_and_no_file(tier: Contain, isolation: str) -> None:
     with Pool(2, contain=tier, isolation=isolation, capture_output=True) as pool:  # type: ignore[arg-type]
 
-        def sixty() -> list[Cause]:
-            return [o.cause for o in pool.outcomes(_block, range(60), timeout=0.02)]
+        def causes(count: int) -> list[Cause]:
+            return [o.cause for o in pool.outcomes(_block, range(count), timeout=0.02)]
 
         def is_at_rest() -> bool:
             statistics = pool.statistics()
-            return statistics.workers >= 2 and statistics.in_flight == 0
+            return statistics.workers == 3 and statistics.in_flight == 0  # two and a spare
 
-        assert pool.outcomes is not None
-        assert [o.cause for o in pool.outcomes(_block, range(4), timeout=0.02)] == [Cause.TIMEOUT] * 4
+        assert causes(4) == [Cause.TIMEOUT] * 4
         assert census.wait_until(is_at_rest)
-        host, (supervisor, _) = len(census.open_files()), _supervisor_counts(pool.statistics().supervisor_pid)
-        assert sixty() == [Cause.TIMEOUT] * 60
-        assert pool.submit(tasks.add, 1, 2).result(30) == 3
-        pid = pool.statistics().supervisor_pid
-        # What was just replaced may still be on its way out: the least seen within the limit counts.
-        assert census.wait_until(lambda: abs(len(census.open_files()) - host) <= 2 and is_at_rest())
-        assert census.wait_until(lambda: abs(_supervisor_counts(pid)[0] - supervisor) <= 12)
-        assert census.wait_until(lambda: _supervisor_counts(pid)[1] == [] and census.zombies() == [])
+        supervisor = pool.statistics().supervisor_pid
+        before = len(census.open_files()), len(census.open_files(supervisor))
+        assert causes(60) == [Cause.TIMEOUT] * 60
+
+        def have_settled() -> bool:
+            now = len(census.open_files()), len(census.open_files(supervisor))
+            return is_at_rest() and all(abs(x - y) <= 2 for x, y in zip(now, before, strict=True))
+
+        assert census.wait_until(have_settled), (before, census.open_files(), census.open_files(supervisor))
+        assert census.wait_until(lambda: census.zombies(supervisor) == [] and census.zombies() == [])
         assert os.listdir(tempfile.gettempdir()) == []
         assert pool.statistics().survivors == 0
+        assert pool.submit(tasks.add, 1, 2).result(30) == 3
 
 
 def _block(_: int) -> None:
