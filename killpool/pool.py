@@ -137,7 +137,7 @@ class Pool(concurrent.futures.Executor):
         self._preloaded = {"", "builtins", *preload}
         _open.add(self._engine)
         # A pool that is dropped with work pending finishes that work, and then its processes end.
-        weakref.finalize(self, self._engine.shutdown, False).atexit = False
+        weakref.finalize(self, self._engine.abandon).atexit = False
 
     def _settings(
         self,

@@ -13,7 +13,7 @@ from typing import Any
 
 from killpool.core import wire
 from killpool.core.budget import RestartBudget
-from killpool.errors import PoolBroken, PoolClosed
+from killpool.errors import PoolBroken, PoolClosed, StartFailed
 from killpool.host import settle
 from killpool.host.call import Call
 from killpool.host.crew import Crew
@@ -42,6 +42,7 @@ class Engine:
         self.ledger = Ledger(crew, name)
         self.counts = {"template_restarts": 0, "supervisor_restarts": 0, "survivors": 0, "idle_deaths": 0}
         self.is_closing = False
+        self.is_abandoned = False
         self.is_foreign = False  # this process is a fork of the one that made it
         self.ended = threading.Event()
         self.settings = settings
@@ -53,7 +54,10 @@ class Engine:
         self.target = 0
         self.limit_ids: dict[Limits, int] = {}
         self.close_by = 0.0
-        self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError as error:
+            raise StartFailed(f"no descriptor for the pool: {error}") from error
         try:
             self.link = SupervisorLink(settings, self.bell)
             self.link.wait_hello()
@@ -168,6 +172,11 @@ class Engine:
                 while (waiting := self.crew.line.pop()) is not None:
                     self.ledger.settle(waiting, Cause.CANCELLED)
         self.settle_done()
+        self.wake()
+
+    def abandon(self) -> None:
+        """Shut down when the pool object was collected.  Takes no lock: the collector may run in any thread."""
+        self.is_abandoned = True
         self.wake()
 
     def kill(self) -> None:

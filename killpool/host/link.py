@@ -30,24 +30,32 @@ class SupervisorLink:
     """One supervisor process and the socket to it."""
 
     def __init__(self, settings: dict[str, Any], host_bell: int) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            raise StartFailed(f"no socket for the supervisor process: {error}") from error
         path = channel_json(python_path())
         # -S: no .pth files, 10 ms saved; sys.path comes from us.  -P and -s: nothing is added to it.
         flags = [f for f in subprocess._args_from_interpreter_flags() if f in ("-O", "-OO", "-Xutf8")]  # type: ignore[attr-defined]
         argv = [sys.executable, *flags, "-S", "-s", "-P", "-c", _CODE, path]
         argv += [str(theirs.fileno()), str(host_bell), str(os.getpid())]
+        started: subprocess.Popen[bytes] | None = None
         try:
             # A session of its own: Ctrl-C in a terminal reaches the host alone.
-            self.process = subprocess.Popen(
+            started = subprocess.Popen(
                 argv, pass_fds=(theirs.fileno(), host_bell), stdin=subprocess.DEVNULL, start_new_session=True
             )
-            self.pidfd = os.pidfd_open(self.process.pid)
+            self.pidfd = os.pidfd_open(started.pid)
         except OSError as error:
             ours.close()
+            if started is not None:
+                started.kill()
+                started.wait()
             raise StartFailed(f"the supervisor process could not be started: {error}") from error
         finally:
             theirs.close()
-        self.pid = self.process.pid
+        self.process = started
+        self.pid = started.pid
         self.control = channel.FrameSocket(ours, CONTROL_FRAME_MAX)
         self.contain, self.group, self.memory_group, self.tag_level, self.nonce = "", "", "", 0, 0
         self.early: list[tuple[dict[str, Any], list[int]]] = []

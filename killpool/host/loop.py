@@ -65,6 +65,8 @@ class Loop:
             os.eventfd_read(self.engine.bell)
         except BlockingIOError:
             pass
+        if self.engine.is_abandoned:
+            self.engine.is_closing = True
         self._receive()
         self.engine.ledger.take_all()
         now = time.monotonic()

@@ -409,7 +409,7 @@ class Supervisor:
             return
         limit = self.sampler.limits_of(child).get("output")
         for capture in child.captures:
-            if capture.drain(limit and int(limit)) and child.intent is None:
+            if capture.drain(None if limit is None else int(limit)) and child.intent is None:
                 # It ended by itself before we read its last bytes: the limit is to the byte all the same.
                 child.intent = Intent("output_limit", 0, time.monotonic_ns(), "output", limit or 0.0)
             capture.drain(None)
