@@ -4,7 +4,6 @@ All are frozen and checked when built: an illegal spec cannot exist.  Sizes are 
 (float); human strings such as "512M" and "2m" are accepted and converted here.
 """
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -41,16 +40,15 @@ def check_timeout(name: str, value: object) -> float:
     """Return `value` as seconds; SpecError unless it is a real number, above 0 and at most `MAX_TIMEOUT`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise SpecError(f"{name} must be a number of seconds, got {value!r}")
-    seconds = float(value)
-    if math.isnan(seconds) or not 0.0 < seconds <= MAX_TIMEOUT:
-        raise SpecError(f"{name} must be above 0 and at most {MAX_TIMEOUT:.0f} seconds, got {value!r}")
-    return seconds
+    if not 0 < value <= MAX_TIMEOUT:  # compared before float(): an int may be too large for one; NaN is never between
+        raise SpecError(f"{name} must be above 0 and at most {MAX_TIMEOUT:.0f} seconds, got {value!r:.40}")
+    return float(value)
 
 
 def check_count(name: str, value: object, least: int = 1, most: int = 1_000_000) -> int:
     """Return `value` if it is an int in [least, most]; SpecError names the field otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise SpecError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+        raise SpecError(f"{name} must be a whole number from {least} to {most}, got {value!r:.40}")
     return value
 
 
@@ -67,8 +65,16 @@ def parse_size(name: str, value: object) -> int:
         match = _SIZE.match(value)
         if match is None:
             raise SpecError(f'{name} must be bytes or a size such as "512M", got {value!r}')
-        value = int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
+        number, unit = match[1], _SIZE_UNITS[match[2].lower()]
+        value = int(number) * unit if number.isdigit() and len(number) < 20 else _scaled(name, number, unit)
     return check_count(name, value, 1, 2**62)
+
+
+def _scaled(name: str, number: str, unit: int) -> int:
+    size = float(number) * unit
+    if size > 2**62:
+        raise SpecError(f"{name} must be at most {2**62} bytes, got {number[:40]!r}")
+    return int(size)
 
 
 def parse_duration(name: str, value: object) -> float:
