@@ -70,6 +70,7 @@ class Births:
         if self.captures:
             child.stdout = Capture(pipe(1), self.capture_keep)
             child.stderr = Capture(pipe(2), self.capture_keep)
+        if self.captures and self.has_page:  # an untrusted child's text is taken when its tree is gone
             child.mark, mark = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             child.mark.setblocking(False)
             theirs[setup.OUTPUT] = mark.detach()

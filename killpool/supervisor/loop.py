@@ -302,8 +302,7 @@ class Supervisor:
             self.deaths.find_worker(child)
         if child.memory is not None:
             try:
-                for pid in filter(None, (child.pid, child.worker_pid)):
-                    child.memory.add(pid)
+                child.memory.add(child.worker_pid or child.pid)  # not its init: nothing there grows
             except OSError:  # it has just died; its end is told as any other
                 return
         fds, child.host_fds = child.host_fds, []

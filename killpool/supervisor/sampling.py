@@ -14,6 +14,7 @@ from killpool.system import procfs
 
 _LEAST, _MOST = 2_000_000, 20_000_000  # ns between readings
 _MOST_CPU = 1_000_000_000
+_UNWATCHED = 3600 * 1_000_000_000
 _FILL_RATE = 8e9  # bytes a second that a tree may take at the worst: page faults of two cores
 _NS = 1_000_000_000
 
@@ -37,9 +38,9 @@ class Sampler:
     def wake(self, child: Child, now: int) -> None:
         """A call may have begun: start to watch if it has limits to watch."""
         if child.state is State.LIVE and not child.next_sample and child.running() is not None:
-            limits = self.limits_of(child)
-            if "memory" in limits or "cpu" in limits or "processes" in limits:
-                child.next_sample = now + _LEAST
+            waits = [self._wait(name, value, 0.0) for name, value in self.limits_of(child).items()]
+            if waits and min(waits) < _UNWATCHED:
+                child.next_sample = now + int(min(waits))
 
     def sample(self, child: Child, now: int) -> None:
         """Take one reading; report a broken limit, else set the time of the next."""
@@ -51,7 +52,7 @@ class Sampler:
         pids = self._pids(child)
         waits: list[float] = []
         for name, value in limits.items():
-            used, wait = self._read(name, value, child, pids)
+            used = self._read(name, child, pids)
             if used > value and name == "memory" and procfs.proportional_bytes(pids) <= value:
                 # Forked processes share pages that each counts as its own: PSS says what they take together.
                 waits.append(_MOST)
@@ -60,7 +61,7 @@ class Sampler:
                 deadline = 0 if child.armed is not None else running[1]
                 self.on_limit(child, Intent(_CAUSES[name], running[0], now, name, value, deadline))
                 return
-            waits.append(wait)
+            waits.append(self._wait(name, value, used))
         if waits:
             child.next_sample = time.monotonic_ns() + int(min(waits))
 
@@ -71,20 +72,29 @@ class Sampler:
             return child.leaf.pids()
         return [child.pid, *procfs.descendants_of([child.pid])]
 
-    def _read(self, name: str, value: float, child: Child, pids: list[int]) -> tuple[float, float]:
-        """Return (used, ns until the next reading)."""
+    def _read(self, name: str, child: Child, pids: list[int]) -> float:
+        """Return how much of a limit's thing the tree uses."""
         if name == "memory":
-            used: float = procfs.resident_bytes(pids)
-            child.seen_rss = max(child.seen_rss, int(used))
-            return used, min(max((value - used) / _FILL_RATE * _NS, _LEAST), _MOST)
+            used = procfs.resident_bytes(pids)
+            child.seen_rss = max(child.seen_rss, used)
+            return used
         if name == "processes":
-            return len(pids), _LEAST if len(pids) * 2 > value else 4 * _LEAST
+            return len(pids)
         if name == "cpu":
             # An untrusted process runs one call: what it used before is its start-up, a few milliseconds.
             base = child.page.words[wire.CPU0] / _NS if child.page is not None else 0.0
-            used = procfs.cpu_seconds(pids) - base
-            return used, min(max((value - used) / self.cores * _NS, _LEAST), _MOST_CPU)
-        return 0.0, _MOST_CPU
+            return procfs.cpu_seconds(pids) - base
+        return 0.0
+
+    def _wait(self, name: str, value: float, used: float) -> float:
+        """Return how long a limit may go unread, in ns: as long as the tree surely needs to reach it, within bounds."""
+        if name == "memory":
+            return min(max((value - used) / _FILL_RATE * _NS, _LEAST), _MOST)
+        if name == "processes":
+            return _LEAST if used * 2 > value else 4 * _LEAST
+        if name == "cpu":
+            return min(max((value - used) / self.cores * _NS, _LEAST), _MOST_CPU)
+        return _UNWATCHED
 
 
 _CAUSES = {"memory": "oom", "cpu": "cpu_time", "processes": "process_limit"}

@@ -176,7 +176,8 @@ def open_files(pid: int | None = None) -> dict[str, str]:
 
 def cgroups() -> set[str]:
     """Return the cgroup folders that killpool made, of any pool of this machine."""
-    return {str(path) for path in Path("/sys/fs/cgroup").glob("**/killpool-*") if path.is_dir()}
+    walk = os.walk("/sys/fs/cgroup")  # other than a glob it does not mind what vanishes meanwhile
+    return {f"{folder}/{name}" for folder, names, _files in walk for name in names if name.startswith("killpool-")}
 
 
 def _abandoned_cgroups() -> set[str]:

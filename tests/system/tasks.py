@@ -147,7 +147,7 @@ def daemon(mark: str) -> NoReturn:
 
 
 def bush(mark: str, size: int = BUSH) -> NoReturn:
-    """Fork a chain of ten and ten from each, every one in a session of its own; their parents go on living."""
+    """Fork a chain of size / 10 and nine from each, all in sessions of their own; their parents go on living."""
     census.wear(mark)
 
     def leaf() -> None:
@@ -525,7 +525,7 @@ def hog_memory_in_children(mark: str, size: int, count: int) -> NoReturn:
 
 def burn(mark: str) -> NoReturn:
     """Burn CPU for ever."""
-    census.wear(mark)
+    census.wear(census.complete(mark))
     while True:
         pass
 
@@ -534,7 +534,7 @@ def burn_in_child(mark: str) -> NoReturn:
     """Let a child burn CPU while this process waits."""
     census.wear(mark)
     _fork(lambda: burn(mark))
-    block()
+    _complete(mark)
 
 
 def print_bytes(count: int, stream: str = "stdout") -> int:
@@ -658,8 +658,11 @@ def forge(kind: str) -> str:
         "more bytes than allowed": _frame(b'"' + b"x" * (1 << 21) + b'"'),
         "followed by more": _frame(answer) + b"more",
         "duplicate": _frame(answer),
+        "and stays": _frame(answer),
     }
     _write_all(fd, frames[kind])
+    if kind == "and stays":
+        block()
     if kind != "duplicate":
         os._exit(0)
     return "the real one"

@@ -1,4 +1,4 @@
-"""Arguments, results and exceptions that do not pickle, or not back: one clear failed outcome, and the next call works."""
+"""What does not pickle, or not back: one clear failed outcome, and the next call works."""
 
 import pickle
 import threading
