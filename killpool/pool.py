@@ -118,6 +118,8 @@ class Pool(concurrent.futures.Executor):
         check_choice("codec", codec, ("pickle", "json"))
         check_count("spares", spares, 0, 1024)
         one_call = isolation == "process"
+        if strategy == "one_for_all" and one_call:
+            raise SpecError('strategy="one_for_all" needs isolation="worker": fresh processes share nothing')
         if codec == "json" and not one_call:
             raise SpecError('codec="json" needs isolation="process": an untrusted call gets a process of its own')
         if codec == "json" and initializer is not None:

@@ -37,10 +37,11 @@ class Sampler:
 
     def wake(self, child: Child, now: int) -> None:
         """A call may have begun: start to watch if it has limits to watch."""
-        if child.state is State.LIVE and not child.next_sample and child.running() is not None:
-            waits = [self._wait(name, value, 0.0) for name, value in self.limits_of(child).items()]
-            if waits and min(waits) < _UNWATCHED:
-                child.next_sample = now + int(min(waits))
+        if child.state is not State.LIVE or child.running() is None:
+            return
+        wait = min((self._wait(name, value, 0.0) for name, value in self.limits_of(child).items()), default=_UNWATCHED)
+        if wait < _UNWATCHED and not 0 < child.next_sample <= now + wait:
+            child.next_sample = now + int(wait)
 
     def sample(self, child: Child, now: int) -> None:
         """Take one reading; report a broken limit, else set the time of the next."""
@@ -62,8 +63,9 @@ class Sampler:
                 self.on_limit(child, Intent(_CAUSES[name], running[0], now, name, value, deadline))
                 return
             waits.append(self._wait(name, value, used))
-        if waits:
-            child.next_sample = time.monotonic_ns() + int(min(waits))
+        wait = min(waits, default=_UNWATCHED)
+        if wait < _UNWATCHED:
+            child.next_sample = time.monotonic_ns() + int(wait)
 
     def _pids(self, child: Child) -> list[int]:
         if child.worker_pid:
