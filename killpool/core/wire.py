@@ -30,6 +30,7 @@ CPU0: Final = 7  # CPU ns the process and its reaped children had used when the 
 # the host's, a cache line away:
 TAIL: Final = 16  # bytes of the ring ever consumed
 HOST_ARMED: Final = 17  # 1: the host sleeps, ring its bell
+SENT: Final = 18  # counts sends: a worker that still looks for its next call sees it without a system call
 # the supervisor's:
 ARMED: Final = 24  # monotonic ns it will wake by itself
 DUE: Final = 25  # the call that it is about to kill: nothing of that call is committed any more

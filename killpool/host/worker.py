@@ -102,6 +102,8 @@ class WorkerLink:
             except (BrokenPipeError, ConnectionResetError):
                 self._drop_out()
                 return
+            if self.page is not None:
+                self.page.words[wire.SENT] += 1
             for fd in fds:
                 os.close(fd)
             del self._out[:count]

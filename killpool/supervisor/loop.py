@@ -7,7 +7,6 @@ children's pipes, and one timer.  It sleeps in epoll and nowhere else, and it ne
 import os
 import select
 import signal
-import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,7 @@ from killpool.supervisor.child import Armed, Child, Intent, State
 from killpool.supervisor.deaths import Deaths
 from killpool.supervisor.sampling import Sampler
 from killpool.supervisor.staff import Staff
-from killpool.system import cgroup, channel, procfs, syscalls, treekill
+from killpool.system import channel, syscalls, treekill
 from killpool.worker import setup
 
 _NS = 1_000_000_000

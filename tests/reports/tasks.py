@@ -114,6 +114,12 @@ def open_gate(gate: str) -> None:
         pass
 
 
+def fork_and_block() -> NoReturn:
+    """Fork 20 sleepers, and block."""
+    fork_many(20)
+    block()
+
+
 def spin(seconds: float) -> float:
     """Use so many seconds of CPU; return the wall-clock seconds that took."""
     started, end = time.monotonic(), time.process_time() + seconds
@@ -306,9 +312,9 @@ def hang_or_raise(n: int) -> int:
     return n
 
 
-def hang_at(n: int, where: int) -> int:
-    """Hang for `where`, else return n."""
-    if n == where:
+def hang_at_seven(n: int) -> int:
+    """Hang for 7, else return n."""
+    if n == 7:
         block()
     return n
 

@@ -156,13 +156,8 @@ def _breaks_memory(pool: Pool, limits: Limits, _path: str) -> tuple[Cause, str]:
 
 
 def _breaks_processes(pool: Pool, limits: Limits, _path: str) -> tuple[Cause, str]:
-    outcome = pool.schedule(_fork_and_block, limits=limits).outcome(60)
+    outcome = pool.schedule(tasks.fork_and_block, limits=limits).outcome(60)
     return outcome.cause, outcome.limit.name if outcome.limit else ""
-
-
-def _fork_and_block() -> None:
-    tasks.fork_many(20)
-    tasks.block()
 
 
 def _breaks_open_files(pool: Pool, limits: Limits, _path: str) -> tuple[Cause, str]:
@@ -311,14 +306,33 @@ def test_imports_do_not_eat_the_calls_time(kind: str, slow_module: Any) -> None:
     assert outcome.usage.wall < 1.0
 
 
-def test_start_up_has_its_own_limit_and_its_own_error(slow_module: Any, log: Path) -> None:
+def test_start_up_has_its_own_limit_and_its_own_error(slow_module: Any) -> None:
     """T12."""
     with Pool(1, start_timeout=0.5) as pool:
+        pool.submit(tasks.nothing).result(30)  # a worker is there before the module is known
         outcome = pool.schedule(slow_module.trivial, timeout=1.0).outcome(30)
         assert (outcome.cause, type(outcome.error)) == (Cause.START_FAILED, StartFailed)
         assert outcome.limit is not None
         assert (outcome.limit.name, outcome.limit.value) == ("start", 0.5)
         assert pool.submit(tasks.square, 3).result(30) == 9
+
+
+@pytest.mark.parametrize("isolation", ["worker", "process"])
+@pytest.mark.parametrize("is_warm", [True, False], ids=["warm", "cold"])
+def test_an_import_that_never_ends_is_a_failed_start(
+    is_warm: bool, isolation: Isolation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T12."""
+    name = f"endless_{census.new_mark()}"
+    (tmp_path / f"{name}.py").write_text(_SLOW.replace("sleep(2)", "sleep(1000)"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Pool(1, start_timeout=0.5, isolation=isolation) as pool:
+        if is_warm:
+            pool.submit(tasks.nothing).result(30)
+        future = pool.schedule(__import__(name).trivial, timeout=1.0)
+        outcome = future.outcome(10)
+        assert (outcome.cause, type(outcome.error)) == (Cause.START_FAILED, StartFailed)
+        assert pool.submit(tasks.square, 3).result(10) == 9
 
 
 @pytest.mark.parametrize("task", [tasks.stubborn_cleanup, tasks.swallow_everything])
