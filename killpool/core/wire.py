@@ -11,6 +11,8 @@ The rules that make it safe (each has a test):
   * A record exists from the instant HEAD covers it; COMMITTED is the last call that has one.
   * CANCEL[n % WINDOW] == n withdraws call n: the worker looks at it after it wrote STARTED, the host looks at
     STARTED after it wrote CANCEL and a barrier, so at least one of the two sees the other.
+  * COMMITTING and DUE are a pair of the same kind: either the worker sees that its call is due, and commits nothing, or
+    the supervisor sees that it is committing, and stops it to see how that ended.
 """
 
 import struct
@@ -26,6 +28,7 @@ DEADLINE: Final = 3  # monotonic ns, 0 = none
 COMMITTED: Final = 4
 HEAD: Final = 5  # bytes of the ring ever committed
 LIMITS: Final = 6  # which limits the running call has, 0 = the pool's
+COMMITTING: Final = 8  # the call whose result is about to be committed
 CPU0: Final = 7  # CPU ns the process and its reaped children had used when the call began
 # the host's, a cache line away:
 TAIL: Final = 16  # bytes of the ring ever consumed
@@ -33,7 +36,7 @@ HOST_ARMED: Final = 17  # 1: the host sleeps, ring its bell
 SENT: Final = 18  # counts sends: a worker that still looks for its next call sees it without a system call
 # the supervisor's:
 ARMED: Final = 24  # monotonic ns it will wake by itself
-DUE: Final = 25  # the call that it is about to kill: nothing of that call is committed any more
+DUE: Final = 25  # the call that it is about to kill: a call that is not COMMITTING yet never will be
 # the host's again:
 CANCEL: Final = 64  # WINDOW words
 

@@ -1,7 +1,7 @@
 """Killing a child's tree and proving it gone: a state machine without a wait in it.
 
-    LIVE -> DUMPING -> STOPPING -> KILLED -> EMPTYING -> gone
-              (stack)  (look again) (SIGKILL)  (reaped; the rest of the tree)
+    LIVE -> (sealed) DUMPING -> KILLED -> EMPTYING -> gone        DUMPING: its stack is asked for
+         -> STOPPING, look again -> KILLED, or LIVE               when its result was just being committed
 
 Every state has a deadline, so that several trees can be emptied at once while other deadlines are kept.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from killpool.core import wire
 from killpool.spec import EMPTY_WAIT, STACK_MAX, STACK_WAIT, STOP_WAIT
 from killpool.supervisor.child import Child, Intent, State
-from killpool.system import procfs, treekill
+from killpool.system import procfs, syscalls, treekill
 from killpool.worker import setup
 
 _REPORT_WAIT = 0.005  # seconds an init may take to report its worker's usage before it is killed
@@ -37,35 +37,39 @@ class Deaths:
     # -- towards the SIGKILL
 
     def begin(self, child: Child, intent: Intent, wants_stack: bool) -> None:
-        """Start to kill `child` for a written-down reason; a child that is being killed already stays as it is."""
+        """Start to kill `child` for a written-down reason; a child that is being killed already stays as it is.
+
+        A call that ended in the meantime is left alone, and so is the next one.
+        """
         if child.state not in (State.LIVE, State.STARTING):
             return
-        child.intent = intent
+        child.intent, child.stack = intent, b""
+        if child.page is not None and intent.call and not self._is_sealed(child, intent):
+            self._stop(child)
+            return
         can_dump = wants_stack and child.state is State.LIVE
         if can_dump and procfs.state_of(child.worker_pid or child.pid) not in ("T", "t", "Z", ""):
-            child.stack = b""
-            if child.page is not None:
-                child.page.words[wire.DUE] = intent.call
             child.state = State.DUMPING
             child.until = time.monotonic_ns() + int(STACK_WAIT * _NS)
             treekill.signal_pidfd(self._leader(child), setup.STACK_SIGNAL)
-        elif child.page is not None and intent.call:
-            self._stop(child)
         else:
             self.kill(child)
+
+    def _is_sealed(self, child: Child, intent: Intent) -> bool:
+        """Seal the fate of the call that runs: say that it is due; return whether it can surely not commit any more."""
+        assert child.page is not None
+        words = child.page.words
+        words[wire.DUE] = intent.call
+        # The worker stores COMMITTING, then loads DUE; we stored DUE, and after the barrier load COMMITTING.
+        syscalls.membarrier_global()
+        now = child.running()
+        return now is not None and now[0] == intent.call and words[wire.COMMITTING] != intent.call
 
     def on_stack(self, child: Child, text: bytes) -> None:
         """Take a piece of the stack text; the worker's own frames are its end."""
         if len(child.stack) < STACK_MAX:
             child.stack += text
         if child.state is State.DUMPING and (b"/worker/serve.py" in text or b"/worker/untrusted.py" in text):
-            self.after_stack(child)
-
-    def after_stack(self, child: Child) -> None:
-        """Go on from DUMPING, with or without the text."""
-        if child.page is not None and child.intent is not None and child.intent.call:
-            self._stop(child)
-        else:
             self.kill(child)
 
     def _stop(self, child: Child) -> None:
@@ -231,7 +235,7 @@ class Deaths:
         elif not child.until or now < child.until:
             return
         elif child.state is State.DUMPING:
-            self.after_stack(child)
+            self.kill(child)
         elif child.state is State.STOPPING:
             self.look_again(child, is_last=True)
         elif child.state is State.KILLED:

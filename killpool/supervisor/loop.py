@@ -311,12 +311,11 @@ class Supervisor:
     def _on_output(self, child: Child, capture: Any) -> None:
         """Read what a child printed; one byte over its limit ends it."""
         limit = self.sampler.limits_of(child).get("output")
-        if capture.drain(None if limit is None else int(limit)):
-            if child.state in (State.LIVE, State.STARTING):
-                running = child.running()
-                call = running[0] if running else 0
-                intent = Intent("output_limit", call, time.monotonic_ns(), "output", limit or 0.0)
-                self.deaths.begin(child, intent, wants_stack=False)
+        if capture.drain(None if limit is None else int(limit)) and child.state in (State.LIVE, State.STARTING):
+            running = child.running()
+            call = running[0] if running else 0
+            intent = Intent("output_limit", call, time.monotonic_ns(), "output", limit or 0.0)
+            self.deaths.begin(child, intent, wants_stack=False)
         if capture.is_over:
             self._unwatch(capture.fd)
 

@@ -191,6 +191,7 @@ class Worker:
 
     def _commit(self, kind: int, number: int, data: bytes, start: int) -> None:
         words, ring, capacity = self._words, self._page.ring, self._page.capacity
+        words[wire.COMMITTING] = number
         while words[wire.DUE] == number and number:
             # The verdict has fallen.  A C call that the stack signal woke (SA_RESTART does not restart nanosleep,
             # poll and the like) must not bring a result home after its deadline.

@@ -1,12 +1,14 @@
 """Group 6: what cannot be pickled fails its own call, at once, and by name; what is untrusted is not unpickled."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+import stage
 from reports import tasks
-from reports.support import lines, stopwatch
+from reports.support import lines, run_script, stopwatch
 
 from killpool import Cause, Pool, RemoteError
 from killpool.spec import Isolation
@@ -92,19 +94,34 @@ def test_an_untrusted_result_runs_no_code_in_the_host(tmp_path: Path) -> None:
         assert lines(marker) == ["rebuilt"]
 
 
+_FORGES = """
+import json, sys
+from reports import tasks
+from killpool import Pool
+captures, options = json.loads(sys.argv[1])
+with Pool(2, capture_output=captures, **options) as pool:
+    neighbours = [pool.submit(tasks.sleep_then, 0.2, n) for n in range(2)]
+    forged = [pool.submit(tasks.forge_result, 666) for _ in range(5)]
+    after = [pool.submit(tasks.echo, "x" * n) for n in (1, 10, 100_000, 500_000)]
+    outcomes = [f.outcome(30) for f in forged]
+    print("\\n" + json.dumps({
+        "forged": [[o.cause, o.value] for o in outcomes],
+        "neighbours": [f.outcome(30).value for f in neighbours],
+        "after": [len(f.outcome(30).value or "") for f in after],
+        "restarts": pool.statistics().supervisor_restarts,
+    }))
+"""
+
+
 @pytest.mark.parametrize("captures", [True, False], ids=["captured", "let through"])
 @pytest.mark.parametrize(
     "options", [{}, {"isolation": "process"}, {"isolation": "process", "codec": "json"}], ids=["worker", "process", "json"]
 )
 def test_a_result_cannot_be_forged_by_writing_to_descriptors(options: dict[str, Any], captures: bool) -> None:
     """P06."""
-    with Pool(2, capture_output=captures, **options) as pool:
-        neighbours = [pool.submit(tasks.sleep_then, 0.2, n) for n in range(2)]
-        forged = [pool.submit(tasks.forge_result, 666) for _ in range(5)]
-        after = [pool.submit(tasks.echo, "x" * n) for n in (1, 10, 100_000, 500_000)]
-        outcomes = [f.outcome(30) for f in forged]
-        assert {o.value for o in outcomes} <= {5, None}
-        assert all(o.cause in (Cause.OK, Cause.PROTOCOL, Cause.SIGNAL, Cause.EXIT) for o in outcomes)
-        assert [f.result(30) for f in neighbours] == [0, 1]
-        assert [len(f.result(30)) for f in after] == [1, 10, 100_000, 500_000]
-        assert pool.statistics().supervisor_restarts == 0
+    done = run_script(_FORGES, json.dumps([captures, options]), limit=30)
+    told = stage.last_json(done.out, done.err)
+    assert all(value in (5, None) for _cause, value in told["forged"])
+    assert {cause for cause, _value in told["forged"]} <= {"ok", "protocol", "signal", "exit"}
+    assert (told["neighbours"], told["after"], told["restarts"]) == ([0, 1], [1, 10, 100_000, 500_000], 0)
+    assert (done.status, done.err) == (0, "")
