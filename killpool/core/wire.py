@@ -46,8 +46,7 @@ PHASE_STARTING: Final = 0
 PHASE_READY: Final = 1
 PHASE_IMPORTING: Final = 2
 PHASE_INITIALIZING: Final = 3
-PHASE_RUNNING: Final = 4
-PHASE_NAMES: Final = ("starting", "idle", "importing", "initializing", "running")
+PHASE_NAMES: Final = ("starting", "idle", "importing", "initializing")
 
 # A CALL frame: payload bytes, flags, call number, timeout ns (0 none), limits id.
 CALL: Final = struct.Struct("=IIQQQ")
@@ -66,12 +65,18 @@ KIND_SKIPPED: Final = 3
 KIND_PAD: Final = 4
 KIND_READY: Final = 5  # the initializer returned
 KIND_INIT_ERROR: Final = 6
+KINDS: Final = (KIND_VALUE, KIND_ERROR, KIND_SKIPPED, KIND_READY, KIND_INIT_ERROR)
 KIND_MASK: Final = 0xFF
 FLAG_BIG: Final = 0x100  # the value is in a sealed memfd sent over the data socket before this record was committed
 FLAG_OUTPUT: Final = 0x200  # an OUTPUT header and the captured bytes come before the value
 OUTPUT: Final = struct.Struct("=QQII")  # total bytes of stdout, of stderr, kept bytes of each
 
 LENGTH: Final = struct.Struct("=I")  # before each control frame, and before a JSON result
+
+
+def phase_name(phase: int) -> str:
+    """Return the name of a phase word; a task can write anything there, which then means nothing."""
+    return PHASE_NAMES[phase] if phase < len(PHASE_NAMES) else "running"
 
 
 def padded(size: int) -> int:

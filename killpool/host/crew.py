@@ -11,7 +11,7 @@ from killpool.host.call import Call
 from killpool.host.worker import WorkerLink
 from killpool.spec import STALL_TIMEOUT, WINDOW
 
-_STALL_LEAST = 1.0  # seconds a worker gets to begin a call at the least: a loaded machine is not a dead worker
+STALL_LEAST = 1.0  # seconds a worker gets to begin a call at the least: a loaded machine is not a dead worker
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class Crew:
             return None
         if worker.head_number != number:
             worker.head_number, worker.head_since = number, now
-        limit = STALL_TIMEOUT if call.timeout is None else min(max(call.timeout, _STALL_LEAST), STALL_TIMEOUT)
+        limit = STALL_TIMEOUT if call.timeout is None else min(max(call.timeout, STALL_LEAST), STALL_TIMEOUT)
         return worker.head_since + limit
 
     def expired(self, now: float) -> list[Call]:
@@ -140,6 +140,10 @@ class Crew:
     def next_expiry(self) -> float | None:
         """Return when the next waiting call expires."""
         return min((c.expires for c in self.line.with_expiry() if c.expires is not None), default=None)
+
+    def lingering(self, since: float) -> list[WorkerLink]:
+        """Return untrusted workers that answered before `since` and have not ended."""
+        return [worker for worker in self.workers.values() if 0.0 < worker.answered_at <= since]
 
     def in_flight(self) -> int:
         """Return how many calls are inside workers."""

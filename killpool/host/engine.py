@@ -16,7 +16,7 @@ from killpool.core.budget import RestartBudget
 from killpool.errors import PoolBroken, PoolClosed, StartFailed
 from killpool.host import settle
 from killpool.host.call import Call
-from killpool.host.crew import Crew
+from killpool.host.crew import STALL_LEAST, Crew
 from killpool.host.ledger import Ledger
 from killpool.host.link import SupervisorLink
 from killpool.host.loop import BURST, QUIT_GRACE, Loop
@@ -39,7 +39,7 @@ class Engine:
         self.lock = threading.Lock()
         self.crew = crew
         self.name = name
-        self.ledger = Ledger(crew, name)
+        self.ledger = Ledger(crew, name, self._on_bad_worker)
         self.counts = {"template_restarts": 0, "supervisor_restarts": 0, "survivors": 0, "idle_deaths": 0}
         self.is_closing = False
         self.is_abandoned = False
@@ -51,6 +51,8 @@ class Engine:
         self._order = 0
         self.submits = 0  # since the last turn
         self.is_asleep = False  # the I/O thread is in epoll with the bells on
+        self.has_sent = False  # since it fell asleep
+        self.wakes_at = 0.0  # when it then wakes by itself, monotonic seconds
         self.target = 0
         self.limit_ids: dict[Limits, int] = {}
         self.close_by = 0.0
@@ -126,12 +128,14 @@ class Engine:
                 if worker.has_records():
                     self.ledger.take(worker)
             self.dispatch()
+            self.retire()
 
     def _pump(self) -> None:
         """Take what is committed, give out what fits."""
         self.dispatch()
         if self.ledger.outstanding and self.ledger.take_all():
             self.dispatch()
+        self.retire()
 
     def settle_done(self) -> None:
         """Finish the futures whose calls are decided; callbacks run here, never under the lock."""
@@ -146,6 +150,7 @@ class Engine:
         with self.lock:
             if call.worker is not None:
                 self.ledger.take(call.worker)
+                self.retire()
             if call.is_settled:
                 done = False
             else:
@@ -224,6 +229,10 @@ class Engine:
             if crew.one_call:
                 self._use(worker, call)
             touched[worker.number] = worker
+        self.has_sent = self.has_sent or bool(touched)
+        if touched and self.is_asleep and self.wakes_at > time.monotonic() + STALL_LEAST:
+            # Somebody has to notice a worker that does not begin what it is sent: from now on it sleeps with a timer.
+            self.wake()
         for worker in touched.values():
             if self.is_asleep:
                 worker.arm(True)  # before the send: the worker sees it with the call
@@ -258,7 +267,21 @@ class Engine:
     def send_kill(self, worker: WorkerLink, number: int, cause: Cause) -> None:
         self.link.send({"op": "kill", "id": worker.number, "call": number, "cause": str(cause)})
 
+    def _on_bad_worker(self, worker: WorkerLink, call: int) -> None:
+        """Kill a worker that sends what it should not."""
+        self.send_kill(worker, call, Cause.PROTOCOL)
+
+    def end_lingering(self, now: float) -> None:
+        """Kill untrusted workers that have answered and do not end: their answer stands."""
+        for worker in self.crew.lingering(now - QUIT_GRACE):
+            worker.answered_at = 0.0
+            message = {"op": "kill", "id": worker.number, "call": 0, "cause": str(Cause.CANCELLED), "planned": True}
+            self.link.send(message)
+
     def retire(self) -> None:
+        """Let workers that have served their number of calls end."""
+        if self.crew.max_tasks is None:
+            return
         for worker in self.crew.workers.values():
             if worker.is_retiring and worker.is_active and not worker.calls and not worker.quit_sent:
                 worker.quit_sent = True

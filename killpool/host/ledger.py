@@ -4,6 +4,7 @@ A call is kept until it is settled, once.  What had not begun when its worker di
 old place, before any retry policy applies.  Called with the engine's lock held; futures are settled outside it.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +29,7 @@ class Ledger:
 
     crew: Crew
     name: str
+    on_bad_worker: Callable[[WorkerLink, int], None]  # (worker, number of the call)
     outstanding: int = 0
     finished: int = 0
     done: list[Settled] = field(default_factory=list)
@@ -41,6 +43,9 @@ class Ledger:
             if worker.page is None:
                 if worker.is_active and worker.calls and worker.read_answer():
                     self.crew.release(worker)
+                    worker.answered_at = time.monotonic()
+                    if worker.is_answer_too_long():
+                        self.on_bad_worker(worker, worker.last)
                     found = True
             elif worker.has_records():
                 self.take(worker)
@@ -51,7 +56,11 @@ class Ledger:
         if worker.page is None:
             worker.read_answer()
             return
-        for record in worker.drain():
+        records = worker.drain()
+        if worker.is_corrupt and not worker.is_retiring:
+            worker.is_retiring = True
+            self.on_bad_worker(worker, 0)
+        for record in records:
             kind = record.kind & wire.KIND_MASK
             if kind == wire.KIND_READY:
                 worker.is_initializing = False

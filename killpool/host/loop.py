@@ -3,6 +3,7 @@
 It holds the engine's lock while it works and never while it sleeps or runs callbacks.  Idle, it makes no system call.
 """
 
+import math
 import os
 import select
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from killpool.core.budget import GaveUp
 from killpool.errors import KillpoolError, StartFailed
 from killpool.host import settle
+from killpool.host.crew import STALL_LEAST
 from killpool.host.link import SupervisorLink
 from killpool.host.worker import WorkerLink
 from killpool.outcome import Cause
@@ -82,6 +84,7 @@ class Loop:
                 self.engine.ledger.hand_back(call)
             self.engine.dispatch()
         self.engine.retire()
+        self.engine.end_lingering(now)
         if self.engine.is_closing and self.engine.ledger.outstanding == 0 and not self.engine.ledger.is_draining:
             self.engine.send_drain(QUIT_GRACE)
         if (
@@ -117,7 +120,14 @@ class Loop:
         times = [t for t in (self.engine.crew.next_expiry(), self.engine.crew.next_stall(now)) if t is not None]
         if self.engine.ledger.is_draining:
             times.append(self.engine.close_by)
-        return max(min(times) - now, 0.0) if times else None
+        times += [worker.answered_at + QUIT_GRACE for worker in self.engine.crew.lingering(math.inf)]
+        if self.engine.has_sent:
+            # Calls that are sent while this thread sleeps are looked at once more, so that a worker that does not begin
+            # them is noticed; with nothing sent there is nothing to look at, and no wake-up.
+            self.engine.has_sent = False
+            times.append(now + STALL_LEAST)
+        self.engine.wakes_at = min(times, default=math.inf)
+        return max(self.engine.wakes_at - now, 0.0) if times else None
 
     def _interest(self, fd: int, writes: bool, reads: bool) -> None:
         wanted = (select.EPOLLOUT if writes else 0) | (select.EPOLLIN if reads else 0)
@@ -209,14 +219,16 @@ class Loop:
         self.engine.crew.remove(worker.number)
         if worker.init_error:
             self._init_error = settle.rebuild_error(worker.init_error)
-        started = worker.started()
+        charged = worker.charged()
         if worker.page is None:
             message["json"], message["bad_frame"] = worker.decode_answer()
             message["has_result"] = message["json"] is not None
+            if message["has_result"] and message["planned"] and message["intent_call"] == 0:
+                message |= {"intent": "", "status": 0}  # it had answered, and only its end was ours
         for number, call in list(worker.calls.items()):
             if worker.held is not None and number == worker.held.number:
                 self.engine.ledger.settle_record(call, worker, worker.held, message)
-            elif number == started or call.stalled:
+            elif number == charged or call.stalled:
                 self.engine.ledger.charge(call, worker, message)
             else:
                 self.engine.ledger.hand_back(call)
@@ -257,13 +269,13 @@ class Loop:
             self.engine.ledger.take(worker)
             self._unwatch(worker.sock.fileno())
             self.engine.crew.remove(worker.number)
-            started = worker.started()
+            charged = worker.charged()
             for number, call in list(worker.calls.items()):
                 if worker.held is not None and number == worker.held.number:
                     self.engine.ledger.settle_record(
                         call, worker, worker.held, {"descendants": 0, "survivors": survivors}
                     )
-                elif number == started:
+                elif number == charged:
                     lost += 1
                     self.engine.ledger.retry_or_settle(call, settle.from_nothing(call, Cause.LOST))
                 else:

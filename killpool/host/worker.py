@@ -40,6 +40,7 @@ class WorkerLink:
         self.is_initialized = False
         self.is_initializing = False
         self.is_retiring = False
+        self.is_corrupt = False  # its page holds what no worker of ours writes
         self.quit_sent = False
         self.init_error: bytes = b""
         self.head_since = 0.0
@@ -48,6 +49,7 @@ class WorkerLink:
         self.held: Record | None = None  # the result of a one-call worker, until its tree is gone
         self.answer = bytearray()  # what an untrusted worker has sent
         self.answer_is_over = False
+        self.answered_at = 0.0  # monotonic seconds at which its answer was whole
         self.cpu = (0.0, 0.0)
         self._out: list[tuple[bytes, list[int]]] = []
         self._fds: list[int] = []
@@ -120,41 +122,67 @@ class WorkerLink:
     # -- results in
 
     def drain(self) -> list[Record]:
-        """Take the records that are committed and not yet taken."""
-        if self.page is None:
+        """Take the records that are committed and not yet taken.
+
+        The page is memory that the task shares: what makes no sense marks the worker as corrupt and ends the taking.
+        """
+        if self.page is None or self.is_corrupt:
             return []
-        words, ring, capacity = self.page.words, self.page.ring, self.page.capacity
+        words, capacity = self.page.words, self.page.capacity
         head, tail = words[wire.HEAD], words[wire.TAIL]
         if head == tail:
             return []
         if not syscalls.STRONGLY_ORDERED:
             syscalls.fence()
-        records = []
-        while tail < head:
+        records: list[Record] = []
+        self.is_corrupt = not 0 < head - tail <= capacity
+        while tail < head and not self.is_corrupt:
             at = tail % capacity
             if capacity - at < wire.RECORD.size:
                 tail += capacity - at
-                continue
-            kind, inline, number, start, end, user, system, rss, size = wire.RECORD.unpack_from(ring, at)
-            if kind == wire.KIND_PAD:
-                tail += size
-                continue
-            body = at + wire.RECORD.size
-            data = self._big() if kind & wire.FLAG_BIG else bytes(ring[body : body + inline])
-            cpu = (user / 1e6, system / 1e6)
-            spent = (max(cpu[0] - self.cpu[0], 0.0), max(cpu[1] - self.cpu[1], 0.0))
-            self.cpu = cpu
-            self.seen = number
-            records.append(Record(kind, number, start, end, *spent, rss * 1024, data))
-            tail += wire.RECORD.size + wire.padded(inline)
+            else:
+                tail += self._take_record(at, records)
         words[wire.TAIL] = tail
         return records
 
-    def _big(self) -> bytes:
-        while not self._fds:
-            _data, fds = channel.recv_fds(self.sock, 1)
-            self._fds += fds
+    def _take_record(self, at: int, records: list[Record]) -> int:
+        """Read the record at `at`; return its size in the ring."""
+        assert self.page is not None
+        ring, capacity = self.page.ring, self.page.capacity
+        kind, inline, number, start, end, user, system, rss, size = wire.RECORD.unpack_from(ring, at)
+        if kind == wire.KIND_PAD:
+            self.is_corrupt = not wire.RECORD.size <= size <= capacity
+            return int(size)
+        body = at + wire.RECORD.size
+        if body + inline > capacity or kind & wire.KIND_MASK not in wire.KINDS:
+            self.is_corrupt = True
+            return 0
+        data = self._big() if kind & wire.FLAG_BIG else bytes(ring[body : body + inline])
+        if data is None:
+            self.is_corrupt = True
+            return 0
+        cpu = (user / 1e6, system / 1e6)
+        spent = (max(cpu[0] - self.cpu[0], 0.0), max(cpu[1] - self.cpu[1], 0.0))
+        self.cpu = cpu
+        self.seen = number
+        records.append(Record(kind, number, start, end, *spent, rss * 1024, data))
+        return wire.RECORD.size + wire.padded(inline)
+
+    def _big(self) -> bytes | None:
+        """Return the next large value; None if it was not sent, though a record says so."""
+        try:
+            while not self._fds:
+                data, fds = channel.recv_fds(self.sock, 1)
+                if not data:
+                    return None
+                self._fds += fds
+        except OSError:  # EAGAIN: a worker of ours sends the descriptor before it commits the record
+            return None
         return channel.unsealed(self._fds.pop(0))
+
+    def is_answer_too_long(self) -> bool:
+        """Say whether an untrusted worker has sent more than a result may have."""
+        return len(self.answer) > UNTRUSTED_RESULT_MAX + wire.LENGTH.size
 
     def read_answer(self) -> bool:
         """Read what an untrusted worker has sent, bounded; return whether its frame is complete or too long."""
@@ -202,6 +230,16 @@ class WorkerLink:
         if self.page is None:
             return self.last
         return int(self.page.words[wire.STARTED])
+
+    def charged(self) -> int:
+        """Return the number of the call that a death of this worker is charged to, 0 for none.
+
+        That is the one STARTED names, unless the word cannot be true: then the first that has no result.
+        """
+        started = self.started()
+        if not self.is_corrupt and 0 <= started <= self.last:
+            return started
+        return next(iter(self.calls), 0)
 
     def withdraw(self, numbers: list[int]) -> list[Call]:
         """Take back calls that have not begun; return those that surely will not."""

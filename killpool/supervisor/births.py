@@ -1,7 +1,9 @@
 """Making children: their descriptors, the request to the template, and what its answer means."""
 
 import os
+import signal
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,12 +31,18 @@ class Births:
     has_page: bool
     memory: tuple[str, str, int] | None = None  # memory cgroup of the pool, its limit file, bytes
     number: int = 0
+    import_limit: int = 0  # ns that one import in the template may take
+    importing: int = 0  # imports the template has been asked for and has not answered
+    import_by: int = 0  # monotonic ns by which it has to answer the next, 0 for none
+    is_imported: bool = False  # its first imports, `preload` among them, are done
     template_pid: int = 0
     sock: socket.socket | None = None
 
     def start_template(self) -> None:
         """Fork a (new) template; the modules that calls have named are asked for again as they come."""
         self.template_pid, self.sock = template.start(self.config, self.keep)
+        self.is_imported, self.importing = False, 1
+        self.import_by = time.monotonic_ns() + self.import_limit
 
     def create(self, armed: int) -> Child:
         """Make the descriptors of the next child and ask the template to fork it; may raise OSError."""
@@ -109,6 +117,20 @@ class Births:
             self.sock.send(template.REQUEST.pack(0, 0) + module.encode())
         except (BlockingIOError, BrokenPipeError):
             return  # only speed is lost
+        self.importing += 1
+        self.import_by = self.import_by or time.monotonic_ns() + self.import_limit
+
+    def imported(self) -> None:
+        """The template has answered one import."""
+        self.is_imported = True
+        self.importing = max(self.importing - 1, 0)
+        self.import_by = time.monotonic_ns() + self.import_limit if self.importing else 0
+
+    def kill_template(self) -> None:
+        """End the template; its wait status comes as of any child."""
+        if self.sock is not None and self.template_pid:
+            os.kill(self.template_pid, signal.SIGKILL)  # our own child and not reaped: the pid is nobody else's
+        self.import_by = 0
 
     def replies(self, on_reply: Callable[[int, int, int, str], None]) -> bool:
         """Hand each answer of the template to `on_reply(child, pid or -errno, pidfd, text)`; False at its end."""

@@ -201,19 +201,15 @@ class Deaths:
         if not found:
             return {}
         tags = {self._tag(c) for c in self.children.values() if c.state is not State.EMPTYING}
-        ours = self.nonce_bits()
+        newborn = procfs.make_tag(self.tag_level, self.nonce, procfs.TEMPLATE_CHILD)
         is_forking = any(c.state in (State.FORKING, State.STARTING) for c in self.children.values())
         members = {}
         for pid in found:
             tag = procfs.tag_of(pid, self.tag_level)
-            # A child that is just being born has no tag yet, and its pid is not known before the template's answer.
-            if tag not in tags and (tag >> 20 == ours or not is_forking):
+            # A child that is just being born has the template's tag, and its pid is not known before the answer.
+            if tag not in tags and not (is_forking and tag in (0, newborn)):
                 members[pid] = me
         return members
-
-    def nonce_bits(self) -> int:
-        """Return what all tags of this supervisor have in common."""
-        return procfs.make_tag(self.tag_level, self.nonce, 0) >> 20
 
     def find_worker(self, child: Child) -> None:
         """Note the worker below an init while nothing untrusted runs in it yet: its only child."""

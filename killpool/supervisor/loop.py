@@ -83,6 +83,8 @@ class Supervisor:
             now = time.monotonic_ns()
             for child in list(self.children.values()):
                 self._due(child, now)
+            if self.births.import_by and now >= self.births.import_by:
+                self._import_overdue()
             self.staff.maintain(now, self.armed)
             self.is_done = self.is_done or (self.staff.is_closing and not self.children)
         ending.end(self.children, self.births)
@@ -129,6 +131,8 @@ class Supervisor:
         times = [t for c in self.children.values() for t in (c.wake(), c.board_deadline()) if t]
         if self.staff.not_before and self.staff.wanted() > 0:
             times.append(self.staff.not_before)
+        if self.births.import_by:
+            times.append(self.births.import_by)
         return min(times, default=wire.NEVER)
 
     def _arm(self) -> None:
@@ -214,6 +218,15 @@ class Supervisor:
         self._read_template()
         self._template_lost()
 
+    def _import_overdue(self) -> None:
+        """An import in the template does not end: while it lasts nobody can be forked."""
+        if not self.births.is_imported:
+            self.staff.give_up(f"preload: not imported within {self.settings['start_timeout']:g} s")
+        elif self.preloads:
+            self.preloads.pop()  # left to the workers that need it, whose own import is limited too
+        self.budget_exempt = True
+        self.births.kill_template()
+
     def _watch_template(self) -> None:
         assert self.births.sock is not None
         sock = self.births.sock.fileno()
@@ -227,6 +240,7 @@ class Supervisor:
         if number == 0:
             if text:
                 self.staff.give_up(text)
+            self.births.imported()
             return
         child = self.children.get(number)
         if child is None:
@@ -385,6 +399,7 @@ class Supervisor:
     def _op_drain(self, message: dict[str, Any]) -> None:
         """Close: children end by themselves within the grace, or are killed; then so do we."""
         self.staff.is_closing, self.staff.target = True, 0
+        self.births.kill_template()  # nothing more is forked, and it may be stuck in an import
         now = time.monotonic_ns()
         for child in list(self.children.values()):
             child.is_planned = True  # one that is being forked is killed when it is there

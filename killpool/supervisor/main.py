@@ -122,6 +122,7 @@ def _births(settings: dict[str, Any], host_bell: int) -> Births:
     if is_trusted:
         keep |= {setup.SUPERVISOR_BELL: bell, setup.HOST_BELL: host_bell}
     births = Births(config, settings["capture"], settings["capture_keep"], group, keep, bell, has_page=is_trusted)
+    births.import_limit = plan.start_timeout_ns
     if made is not None:
         births.memory = (*made, int(memory))
     return births

@@ -20,7 +20,7 @@ def exited(child: Child, survivors: int) -> dict[str, Any]:
     status = child.wait_status
     return {
         "op": "exited", "id": child.number, "pid": child.worker_pid or child.pid, "status": status,
-        "call": running[0] if running else 0, "phase": wire.PHASE_NAMES[child.phase],
+        "call": running[0] if running else 0, "phase": wire.phase_name(child.phase),
         "ready": child.was_ready, "failure": child.failure, "planned": child.is_planned,
         "intent": intent.cause if intent and (child.killed_by_us or intent.limit == "output") else "",
         "intent_call": intent.call if intent else 0,

@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from killpool.core.wire import PAGE
 from killpool.spec import RING_SIZE
-from killpool.system import cgroup, channel, memory_cgroup, namespaces, syscalls, treekill
+from killpool.system import cgroup, channel, memory_cgroup, namespaces, procfs, syscalls, treekill
 from killpool.worker import serve, setup
 
 REQUEST = struct.Struct("=QI")  # child number, mask of the descriptor numbers that come with it (bit n = number n)
@@ -67,6 +67,8 @@ def start(config: Config, keep: dict[int, int]) -> tuple[int, socket.socket]:
 def _become(config: Config, sock: socket.socket, keep: dict[int, int]) -> NoReturn:
     sock = _settle_descriptors(sock, keep)
     syscalls.set_process_name(f"kp-tmpl:{config.plan.name}")
+    plan = config.plan
+    procfs.set_tag(plan.tag_level, procfs.make_tag(plan.tag_level, plan.nonce, procfs.TEMPLATE_CHILD))
     setup.reset_signals()
     if config.plan.is_namespaced:
         # A pid 1 takes from inside only the signals it has a handler for, and SIGINT's would be Python's own.
@@ -135,6 +137,7 @@ def _serve_forks(config: Config, sock: socket.socket) -> NoReturn:
         child, mask = REQUEST.unpack_from(data)
         if child == 0:
             _preload(data[REQUEST.size :].decode())
+            _answer(sock, REPLY.pack(0, os.getpid()))
             continue
         group = fds[-1] if mask & CGROUP_BIT else None
         numbers = [n for n in range(setup.FIRST_FREE) if mask & (1 << n)]
@@ -206,7 +209,8 @@ def _be_child(plan: setup.Plan, child: int) -> NoReturn:
             os.write(setup.STATUS, setup.READY_BYTE)
             untrusted.serve_one(sock)
         page = channel.Page(setup.BOARD, PAGE + RING_SIZE)
-        os.close(setup.BOARD)
+        # mmap keeps a duplicate of its descriptor, through which a stray write would land on the board.
+        setup.close_all_others(setup.BOARD)
         worker = serve.Worker(plan, page, sock)
         os.write(setup.STATUS, setup.READY_BYTE)
         worker.serve()

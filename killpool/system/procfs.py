@@ -14,6 +14,7 @@ TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 # setsid and an emptied environment, so it can carry a tag.  Bits: 2**(50 - level), then 20 of a nonce, 20 of a child.
 _TAG_TOP = 50
 _TAG_LEVELS = 9
+TEMPLATE_CHILD = 0xFFFFF  # the highest number: a hard limit can only be lowered, and children come after it
 
 
 def _read(path: str) -> str:

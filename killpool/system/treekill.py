@@ -62,9 +62,11 @@ def walk_kill(roots: Callable[[], dict[int, int]]) -> int:
 
 
 def kill_tagged(level: int, nonce: int) -> int:
-    """Kill every process that carries `nonce`'s tag, wherever it hangs; return how many were signalled."""
+    """Kill every process but this one that carries `nonce`'s tag, wherever it hangs; return how many were signalled."""
     count = 0
     for pid in procfs.tagged(level, nonce):
+        if pid == os.getpid():
+            continue
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from killpool.system import namespaces, procfs, rlimits, syscalls
 
 # Every child has its descriptors at these numbers and no others.
-DATA, STATUS, HOST_BELL, SUPERVISOR_BELL, BOARD, OUTPUT, PARENT, REPORT = 3, 4, 5, 6, 7, 8, 9, 10
+DATA, STATUS, HOST_BELL, SUPERVISOR_BELL, OUTPUT, BOARD, PARENT, REPORT = 3, 4, 5, 6, 7, 8, 9, 10
 FIRST_FREE = 11
 
 STACK_SIGNAL = signal.SIGRTMAX - 1
@@ -51,9 +51,9 @@ def place(fds: dict[int, int]) -> None:
         os.dup2(fd, number, inheritable=number <= 2)  # what the task starts has stdout and stderr too
 
 
-def close_all_others() -> None:
-    """In the child: close what is not its own.  Close-on-exec does nothing for a fork."""
-    os.closerange(FIRST_FREE, 2**31 - 1)
+def close_all_others(first: int = FIRST_FREE) -> None:
+    """In the child: close what is not its own, from `first` up.  Close-on-exec does nothing for a fork."""
+    os.closerange(first, 2**31 - 1)
 
 
 def die_with_parent(plan: Plan) -> None:

@@ -42,7 +42,6 @@ def test_every_phase_has_its_name() -> None:
         wire.PHASE_READY: "idle",
         wire.PHASE_IMPORTING: "importing",
         wire.PHASE_INITIALIZING: "initializing",
-        wire.PHASE_RUNNING: "running",
     }
     assert dict(enumerate(wire.PHASE_NAMES)) == phases
 

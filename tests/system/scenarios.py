@@ -93,8 +93,8 @@ def parent(contain: str) -> dict[str, Any]:
     mark, other = census.new_mark(), census.new_mark()
     gate = _gate("gate")
     with Pool(2, contain=contain) as pool:  # type: ignore[arg-type]
-        neighbour = pool.schedule(tasks.daemon, (other,), timeout=5)
-        future = pool.schedule(tasks.kill_parent, (gate, mark), timeout=3)
+        neighbour = pool.schedule(tasks.daemon, (other,), timeout=3)
+        future = pool.schedule(tasks.kill_parent, (gate, mark), timeout=2)
         before = len(census.wait_for(1, mark)), len(census.wait_for(2, other))
         waiting = pool.submit(tasks.add, 2, 2)
         is_early = not future.done() and not neighbour.done()

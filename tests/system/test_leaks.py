@@ -32,7 +32,7 @@ def test_sixty_timeouts_leave_no_descriptor_no_zombie_and_no_file(tier: Contain,
 
         def have_settled() -> bool:
             now = len(census.open_files()), len(census.open_files(supervisor))
-            return is_at_rest() and all(abs(x - y) <= 2 for x, y in zip(now, before, strict=True))
+            return is_at_rest() and all(x - y <= 2 for x, y in zip(now, before, strict=True))
 
         assert census.wait_until(have_settled), (before, census.open_files(), census.open_files(supervisor))
         assert census.wait_until(lambda: census.zombies(supervisor) == [] and census.zombies() == [])
