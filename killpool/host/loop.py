@@ -96,7 +96,8 @@ class Loop:
         for worker in self.engine.crew.workers.values():
             if worker.wants_write:
                 self.engine.flush(worker)
-            self._interest(worker.sock.fileno(), worker.wants_write, worker.page is None and not worker.is_retiring)
+            reads = worker.page is None and not worker.is_retiring and not worker.answer_is_over
+            self._interest(worker.sock.fileno(), worker.wants_write, reads)
         self._interest(self.engine.link.control.fileno(), self.engine.link.control.wants_write, True)
 
     def _sleep_time(self) -> float | None:

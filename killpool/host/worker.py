@@ -185,7 +185,10 @@ class WorkerLink:
         return len(self.answer) > UNTRUSTED_RESULT_MAX + wire.LENGTH.size
 
     def read_answer(self) -> bool:
-        """Read what an untrusted worker has sent, bounded; return whether its frame is complete or too long."""
+        """Read what an untrusted worker has sent, bounded; return whether its frame is complete or too long.
+
+        After an end-of-file without a frame there is nothing more to read: what it was, its death will say.
+        """
         most = UNTRUSTED_RESULT_MAX + wire.LENGTH.size + 1
         while len(self.answer) < most:
             try:
@@ -202,9 +205,9 @@ class WorkerLink:
         if len(self.answer) >= most:
             return True
         if len(self.answer) < wire.LENGTH.size:
-            return self.answer_is_over
+            return False
         (size,) = wire.LENGTH.unpack_from(self.answer)
-        return self.answer_is_over or len(self.answer) >= wire.LENGTH.size + size
+        return len(self.answer) >= wire.LENGTH.size + size
 
     def decode_answer(self) -> tuple[dict[str, Any] | None, bool]:
         """Return (the answer or None, whether what was sent is no answer): one frame, then end, strict JSON."""

@@ -77,6 +77,7 @@ class Child:
     usage_partial: bool = False
     seen_cpu: float = 0.0  # seconds and bytes that were read while it lived
     seen_rss: int = 0
+    oom_before: int = 0  # the kernel's oom kills in its memory cgroup before what runs now
     died: int = 0
     descendants: int = 0
     retry: int = 0

@@ -40,6 +40,8 @@ class Sampler:
         if child.state is not State.LIVE or child.running() is None:
             return
         wait = min((self._wait(name, value, 0.0) for name, value in self.limits_of(child).items()), default=_UNWATCHED)
+        if child.memory is not None:
+            child.oom_before = child.memory.oom_kills()
         if wait < _UNWATCHED and not 0 < child.next_sample <= now + wait:
             child.next_sample = now + int(wait)
 
@@ -54,7 +56,9 @@ class Sampler:
         waits: list[float] = []
         for name, value in limits.items():
             used = self._read(name, child, pids)
-            if used > value and name == "memory" and procfs.proportional_bytes(pids) <= value:
+            if name == "memory" and child.memory is not None and child.memory.oom_kills() > child.oom_before:
+                used = value + 1  # the kernel has killed a part of the tree: a half-dead call does not go on
+            elif used > value and name == "memory" and procfs.proportional_bytes(pids) <= value:
                 # Forked processes share pages that each counts as its own: PSS says what they take together.
                 waits.append(_MOST)
                 continue

@@ -139,7 +139,12 @@ def machinery_of(host: int) -> list[int]:
     found = []
     for pid in pids():
         words = arguments(pid)
-        if len(words) > 4 and words[-1] == str(host) and any("killpool.supervisor" in w for w in words) and is_alive(pid):
+        if (
+            len(words) > 4
+            and words[-1] == str(host)
+            and any("killpool.supervisor" in w for w in words)
+            and is_alive(pid)
+        ):
             found.append(pid)
     return sorted(found)
 
@@ -204,9 +209,7 @@ def wait_until(is_so: Callable[[], object], limit: float = PATIENCE) -> bool:
     return True
 
 
-def wait_for(
-    count: int, mark: str, unless: Callable[[], bool] = lambda: False, limit: float = PATIENCE
-) -> list[int]:
+def wait_for(count: int, mark: str, unless: Callable[[], bool] = lambda: False, limit: float = PATIENCE) -> list[int]:
     """Wait until a process says that its tree is complete and `count` are alive, or `unless()`; return who is alive.
 
     A tree that is being built has other members than one that is complete: those that only fork and end.

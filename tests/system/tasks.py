@@ -196,7 +196,7 @@ def in_c_sleep(mark: str) -> str:
 def in_big_power(mark: str) -> int:
     """Compute, in one C call that holds the GIL, a number that takes minutes."""
     census.wear(census.complete(mark))
-    return int(10 ** (10**8))
+    return 10 ** (10**8)
 
 
 def deaf(mark: str) -> NoReturn:
@@ -558,7 +558,7 @@ def open_many(count: int) -> int:
     files = []
     try:
         for _ in range(count):
-            files.append(os.open("/dev/null", os.O_RDONLY))  # noqa: PERF401
+            files.append(os.open("/dev/null", os.O_RDONLY))
     except OSError:
         return len(files)
     finally:

@@ -8,8 +8,9 @@ import signal
 import time
 from pathlib import Path
 
-import census
 import pytest
+
+import census
 import stage
 import tasks
 from killpool import Cause, Pool, TaskTimeout
@@ -29,9 +30,10 @@ def test_start_up_is_not_charged() -> None:
         assert pool.submit(tasks.add, 1, 2).outcome(60).value == 3
 
 
-def test_the_first_import_of_a_function_is_not_charged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "slow_to_import.py").write_text("import tasks\ntasks.spin(1.0)\nfrom tasks import add\ndef f(): return 5\n")
+def test_the_first_import_of_a_function_is_not_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_import.py").write_text(
+        "import tasks\ntasks.spin(1.0)\nfrom tasks import add\ndef f(): return 5\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     with Pool(1, timeout=0.5) as pool:
         import slow_to_import  # type: ignore[import-not-found]  # noqa: PLC0415

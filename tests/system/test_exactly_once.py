@@ -3,8 +3,9 @@
 from collections import Counter
 from pathlib import Path
 
-import census
 import pytest
+
+import census
 import tasks
 from killpool import Cause, Outcome, Pool, RestartPolicy
 from killpool.spec import Contain

@@ -4,8 +4,9 @@ import os
 import time
 from pathlib import Path
 
-import census
 import pytest
+
+import census
 import stage
 import tasks
 from stage import Place

@@ -4,8 +4,9 @@ import os
 import tempfile
 from pathlib import Path
 
-import census
 import pytest
+
+import census
 import tasks
 from killpool import Cause, Pool
 from killpool.spec import Contain

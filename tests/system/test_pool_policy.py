@@ -4,8 +4,9 @@ import os
 import threading
 from pathlib import Path
 
-import census
 import pytest
+
+import census
 import tasks
 from killpool import Cause, Pool, PoolBroken, PoolClosed, RestartPolicy, StartFailed, TaskCancelled
 from killpool.spec import Contain

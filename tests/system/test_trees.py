@@ -2,8 +2,9 @@
 
 from typing import Any
 
-import census
 import pytest
+
+import census
 import tasks
 from killpool import Cause, Pool
 from killpool.spec import Contain

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import census
 import pytest
+
+import census
 import tasks
 from killpool import Cause, Outcome, Pool, RemoteError, SpecError
 from killpool.spec import Contain

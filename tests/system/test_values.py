@@ -4,8 +4,9 @@ import pickle
 import threading
 from collections.abc import Callable
 
-import census
 import pytest
+
+import census
 import tasks
 from killpool import Cause, Pool, RemoteError
 from killpool.spec import Contain
