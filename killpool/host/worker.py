@@ -207,7 +207,7 @@ class WorkerLink:
         if len(self.answer) < wire.LENGTH.size:
             return False
         (size,) = wire.LENGTH.unpack_from(self.answer)
-        return len(self.answer) >= wire.LENGTH.size + size
+        return bool(len(self.answer) >= wire.LENGTH.size + size)
 
     def decode_answer(self) -> tuple[dict[str, Any] | None, bool]:
         """Return (the answer or None, whether what was sent is no answer): one frame, then end, strict JSON."""
