@@ -17,6 +17,7 @@ from killpool.supervisor import ending, report, template
 from killpool.supervisor.births import Births
 from killpool.supervisor.child import Armed, Child, Intent, State
 from killpool.supervisor.deaths import Deaths
+from killpool.supervisor.output import Output
 from killpool.supervisor.sampling import Sampler
 from killpool.supervisor.staff import Staff
 from killpool.system import channel, syscalls, treekill
@@ -45,6 +46,7 @@ class Supervisor:
         )
         self.staff = Staff(self.children, births, control, RestartBudget(*settings["restart"]), self._on_limit)
         self.sampler = Sampler({0: settings["limits"]}, settings["cores"], self._on_limit)
+        self.output = Output(self.sampler.limits_of, self._on_limit, self._unwatch)
         self.timer = syscalls.Timer()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         self.sigchld = syscalls.signalfd({signal.SIGCHLD})
@@ -291,9 +293,9 @@ class Supervisor:
     def _watch_child(self, child: Child) -> None:
         self._watch(child.status, lambda: self._on_status(child))
         for capture in child.captures:
-            self._watch(capture.fd, lambda c=capture: self._on_output(child, c))  # type: ignore[misc]
+            self._watch(capture.fd, lambda c=capture: self.output.on_text(child, c))  # type: ignore[misc]
         if child.mark is not None:
-            self._watch(child.mark.fileno(), lambda: self._on_mark(child))
+            self._watch(child.mark.fileno(), lambda: self.output.on_mark(child))
 
     def _on_status(self, child: Child) -> None:
         try:
@@ -321,40 +323,6 @@ class Supervisor:
         fds, child.host_fds = child.host_fds, []
         message = {"op": "worker", "id": child.number, "pid": child.worker_pid or child.pid, "fds": len(fds) + 1}
         self.control.send(message, [*fds, os.dup(child.pidfd)], close_fds=True)
-
-    def _on_output(self, child: Child, capture: Any) -> None:
-        """Read what a child printed; one byte over its limit ends it."""
-        limit = self.sampler.limits_of(child).get("output")
-        if capture.drain(None if limit is None else int(limit)) and child.state in (State.LIVE, State.STARTING):
-            running = child.running()
-            call = running[0] if running else 0
-            intent = Intent("output_limit", call, time.monotonic_ns(), "output", limit or 0.0)
-            self.deaths.begin(child, intent, wants_stack=False)
-        if capture.is_over:
-            self._unwatch(capture.fd)
-
-    def _on_mark(self, child: Child) -> None:
-        """A call has ended and its worker waits: what is in the pipes now is what that call printed."""
-        assert child.mark is not None
-        try:
-            if len(child.mark.recv(64)) == 0:
-                self._unwatch(child.mark.fileno())
-                return
-        except (BlockingIOError, ConnectionResetError):
-            return
-        if child.state is not State.LIVE:
-            return  # it is being killed, and the text belongs to its outcome
-        for capture in child.captures:
-            self._on_output(child, capture)
-        if child.intent is not None:
-            return  # over its limit with its last words
-        kept = [capture.take() for capture in child.captures]
-        (out, out_total), (err, err_total) = kept
-        head = wire.OUTPUT.pack(out_total, err_total, len(out), len(err))
-        try:
-            child.mark.send(head + out + err)
-        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-            return
 
     def _op_grow(self, message: dict[str, Any]) -> None:
         self.staff.target = message["target"]
@@ -419,12 +387,7 @@ class Supervisor:
         if child.state is State.TAINTED and survivors == 0:  # told long ago; now it has really ended
             self._drop(child)
             return
-        limit = self.sampler.limits_of(child).get("output")
-        for capture in child.captures:
-            if capture.drain(None if limit is None else int(limit)) and child.intent is None:
-                # It ended by itself before we read its last bytes: the limit is to the byte all the same.
-                child.intent = Intent("output_limit", 0, time.monotonic_ns(), "output", limit or 0.0)
-            capture.drain(None)
+        self.output.take_rest(child)
         message = report.exited(child, survivors)
         self.control.send(message)
         is_charged = self.staff.settle_budget(child, message)
