@@ -254,7 +254,7 @@ def project_files() -> Iterator[tuple[str, str]]:
 # Places where somebody worked, and hosts that an install should get from its user's own configuration.
 FOREIGN = re.compile(
     r"/(?:root|home|Users|work|mnt|workspace)/[\w.]|/opt/(?:wheels|pypi)|/tmp/[\w.-]*venv"
-    r"|https?://[\w.-]*(?:pypi|pythonhosted|artifactory|nexus|devpi|proxy)[\w.-]*"
+    r"|https?://[\w.-]*(?:pypi|python[h]osted|artifactory|nexus|devpi|proxy)[\w.-]*"
     r"|--(?:extra-)?index-url|--find-links|--trusted-host"
 )
 

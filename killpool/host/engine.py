@@ -145,8 +145,10 @@ class Engine:
             for future, build, kind, raw in done:
                 future.settle(build, kind, raw)
 
-    def cancel(self, call: Call) -> bool:
+    def cancel(self, call: Call | None) -> bool:
         """Withdraw a waiting call, kill a running one; False if it has ended."""
+        if call is None:  # its future is just being settled
+            return False
         with self.lock:
             if call.worker is not None:
                 self.ledger.take(call.worker)
@@ -211,6 +213,7 @@ class Engine:
         return self.ended.wait(timeout)
 
     def dispatch(self) -> None:
+        """Give waiting calls to workers with room, and send them."""
         crew = self.crew
         touched: dict[int, WorkerLink] = {}
         while (call := crew.line.peek()) is not None:
@@ -241,6 +244,7 @@ class Engine:
                 self.wake()
 
     def flush(self, worker: WorkerLink) -> None:
+        """Send what waits in a worker's outbox."""
         # The supervisor hears of a one-call worker's use before the worker hears of its call.
         if not (self.crew.one_call and self.link.control.wants_write):
             worker.flush()
@@ -265,6 +269,7 @@ class Engine:
             self.send_kill(worker, call.number, Cause.CANCELLED)
 
     def send_kill(self, worker: WorkerLink, number: int, cause: Cause) -> None:
+        """Have a worker killed if it still runs call `number`; 0: whatever it does."""
         self.link.send({"op": "kill", "id": worker.number, "call": number, "cause": str(cause)})
 
     def _on_bad_worker(self, worker: WorkerLink, call: int) -> None:
@@ -290,6 +295,7 @@ class Engine:
                 self.link.send({"op": "retire", "id": worker.number, "grace": QUIT_GRACE})
 
     def send_drain(self, grace: float) -> None:
+        """Have all workers end: by themselves within `grace` seconds, else killed; then the supervisor ends too."""
         self.ledger.is_draining = True
         self.close_by = time.monotonic() + grace + _CLOSE_WAIT
         self.link.send({"op": "drain", "grace": grace})

@@ -278,6 +278,9 @@ class Loop:
                     )
                 elif number == charged:
                     lost += 1
+                    if call.is_cancelled:
+                        self.engine.ledger.settle(call, Cause.CANCELLED)
+                        continue
                     self.engine.ledger.retry_or_settle(call, settle.from_nothing(call, Cause.LOST))
                 else:
                     self.engine.ledger.hand_back(call)

@@ -262,6 +262,8 @@ class Supervisor:
             self.deaths.on_exit(child, status, usage)
         elif self.staff.is_closing:
             self.deaths.begin(child, Intent("cancelled", 0, time.monotonic_ns()), wants_stack=False)
+        if self.unclaimed and not any(c.state is State.FORKING for c in self.children.values()):
+            self.unclaimed.clear()  # orphans' ends; a pid may come again
 
     def _forget_birth(self, child: Child, failure: str) -> None:
         del self.children[child.number]

@@ -140,7 +140,7 @@ def test_a_timeout_tells_whose_it_was_and_how_long() -> None:
         mine, pools = pool.schedule(tasks.block, timeout=0.1), pool.submit(tasks.block)
         limits = [f.outcome(60).limit for f in (mine, pools)]
         assert [(x.name, x.whose, x.value) for x in limits if x] == [("wall", "task", 0.1), ("wall", "pool", 0.2)]
-        with pytest.raises(TaskTimeout, match="the call's own wall limit of 0.1 s"):
+        with pytest.raises(TaskTimeout, match=r"the call's own wall limit of 0\.1 s"):
             mine.result()
 
 

@@ -1,4 +1,4 @@
-"""The host is SIGKILLed, at whatever moment: nothing of it lives on.  And a host that only ends leaves nothing either."""
+"""The host is SIGKILLed, at whatever moment: nothing of it lives on.  One that only ends leaves nothing either."""
 
 import os
 import time
@@ -9,6 +9,8 @@ import pytest
 import census
 import stage
 import tasks
+from killpool import Pool
+from killpool.spec import Contain
 from stage import Place
 
 pytestmark = pytest.mark.timeout(120)
@@ -61,18 +63,31 @@ def test_nothing_of_a_killed_host_lives_two_seconds_later(place: Place) -> None:
     assert list(map(census.describe, after)) == []
 
 
-@pytest.mark.parametrize("moment", range(20))
-def test_nothing_of_a_host_killed_while_it_starts_lives_two_seconds_later(place: Place, moment: int) -> None:
-    if place.account.uid is not None and moment % 4:
-        pytest.skip("every fourth moment is enough for the other user")
-    before, after = _kill_host_after(place, "start", moment * 0.002 if moment < 10 else 0.02 + (moment - 10) * 0.02)
+# Seconds after the start: every 2 ms while the supervisor starts, then until the trees are grown.
+_MOMENTS = [n * 0.002 for n in range(10)] + [0.02 + n * 0.02 for n in range(10)]
+
+
+@pytest.mark.parametrize("moment", _MOMENTS)
+def test_nothing_of_a_host_killed_while_it_starts_lives_two_seconds_later(tier: Contain, moment: float) -> None:
+    before, after = _kill_host_after(Place(stage.OWN, tier), "start", moment)
+    assert len(before) >= 1
+    assert list(map(census.describe, after)) == []
+
+
+@pytest.mark.parametrize("contain", ["walk", "pidns"])
+@pytest.mark.parametrize("moment", _MOMENTS[::5])
+def test_nothing_of_an_unprivileged_host_killed_while_it_starts_lives_two_seconds_later(
+    unprivileged: stage.Account, contain: Contain, moment: float
+) -> None:
+    reason = unprivileged.refusal(contain)
+    if reason:
+        pytest.skip(reason)
+    before, after = _kill_host_after(Place(unprivileged, contain), "start", moment)
     assert len(before) >= 1
     assert list(map(census.describe, after)) == []
 
 
 def test_a_supervisor_killed_at_any_moment_of_its_start_leaves_nothing_and_the_pool_works() -> None:
-    from killpool import Pool  # noqa: PLC0415
-
     for moment in range(20):
         with Pool(2) as pool:
             future = pool.submit(tasks.add, 1, 2)

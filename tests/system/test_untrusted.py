@@ -85,9 +85,13 @@ def test_what_is_no_single_answer_is_a_protocol_error(tier: Contain, kind: str) 
 
 
 def test_an_answer_does_not_buy_a_program_more_time(tier: Contain) -> None:
+    mark = census.new_mark()
     with _pool(tier) as pool:
-        outcome = pool.schedule(tasks.forge, ("and stays",), timeout=1.0).outcome(60)
-        assert (str(outcome.cause), outcome.value, outcome.survivors) == ("timeout", None, 0)
+        late = pool.schedule(tasks.forge, ("and stays", mark), timeout=0.3).outcome(60)
+        assert (late.survivors, census.find(mark)) == (0, [])
+        assert late.usage.wall < 3.0
+        endless = pool.schedule(tasks.forge, ("and stays", mark)).outcome(60)  # no deadline: it must end all the same
+        assert (endless.survivors, census.find(mark)) == (0, [])
         assert pool.submit(tasks.add, 1, 2).result(30) == 3
 
 
