@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, get_args
 
-from killpool.errors import SpecError
+from killpool.errors import SpecError, UnsupportedPlatform
 from killpool.host import payload, settle
 from killpool.host.call import Call
 from killpool.host.crew import Crew
@@ -36,6 +36,7 @@ from killpool.spec import (
     check_count,
     check_timeout,
 )
+from killpool.system import rlimits
 from killpool.system.platform import require_linux
 
 _EXIT_WAIT = 1.5  # seconds the interpreter's exit waits for the processes of pools that were not closed
@@ -162,7 +163,7 @@ class Pool(concurrent.futures.Executor):
             "preload": list(preload), "uses_site": not sys.flags.no_site, "contain": contain, "codec": codec,
             "capture": self._captures, "capture_keep": CAPTURE_MAX, "one_call": one_call, "strategy": strategy,
             "limits": limits.supervised(), "samples": limits.is_sampled(), "cores": os.cpu_count() or 1,
-            "rlimits": _rlimits(limits),
+            "rlimits": _rlimits(limits), "descriptors": rlimits.descriptors(),
             "restart": [restart.max_restarts, restart.within, restart.initial_backoff, restart.max_backoff],
         }  # fmt: skip
 
@@ -211,6 +212,10 @@ class Pool(concurrent.futures.Executor):
         own = _checked_limits("limits", limits)
         if own.output is not None and not self._captures:
             raise SpecError("limits.output needs capture_output=True: output that is let through is not counted")
+        for name, value in _rlimits(own).items():
+            reason = rlimits.check(name, value)
+            if reason:
+                raise UnsupportedPlatform(reason)
         options: dict[str, Any] = {"limits": own.over(self._limits)}
         if own.wall is not None and timeout is None:
             options |= {"timeout": own.wall, "owns_timeout": True}

@@ -49,6 +49,7 @@ class Engine:
         self._spares = spares
         self.budget = RestartBudget(*settings["restart"])
         self._order = 0
+        self._least_priority = 0  # of all calls so far: where all are alike, nothing has to make way
         self.submits = 0  # since the last turn
         self.is_asleep = False  # the I/O thread is in epoll with the bells on
         self.has_sent = False  # since it fell asleep
@@ -87,6 +88,9 @@ class Engine:
             if call.limits is not None:
                 call.limits_id = self._limits_id(call.limits)
             self.crew.line.push(call)
+            if call.priority > self._least_priority:
+                self._make_way(call.priority)
+            self._least_priority = min(self._least_priority, call.priority)
             if call.queue_timeout is not None:
                 self.wake()
             self.grow()
@@ -129,6 +133,14 @@ class Engine:
                     self.ledger.take(worker)
             self.dispatch()
             self.retire()
+
+    def _make_way(self, priority: int) -> None:
+        """Take back calls of a lower priority that were sent ahead and have not begun; they keep their place."""
+        for worker in self.crew.workers.values():
+            started = worker.started()
+            lower = [n for n, call in worker.calls.items() if n > started and call.priority < priority]
+            for call in worker.withdraw(lower):
+                self.ledger.hand_back(call)
 
     def _pump(self) -> None:
         """Take what is committed, give out what fits."""

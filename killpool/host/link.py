@@ -101,6 +101,8 @@ class SupervisorLink:
 
     def is_dead(self) -> bool:
         """Say whether the process has ended."""
+        if self.pidfd < 0:
+            return True
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(0))

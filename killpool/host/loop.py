@@ -70,6 +70,8 @@ class Loop:
         if self.engine.is_abandoned:
             self.engine.is_closing = True
         self._receive()
+        if self.engine.link.pidfd < 0:
+            return  # the last supervisor is gone, and the pool is broken
         self.engine.ledger.take_all()
         now = time.monotonic()
         for call in self.engine.crew.expired(now):
@@ -200,6 +202,10 @@ class Loop:
             self.engine.counts[key] += 1
 
     def _on_broken(self, message: dict[str, Any], _fds: list[int]) -> None:
+        self.engine.ledger.take_all()
+        for worker in self.engine.crew.workers.values():
+            if worker.init_error:
+                self._init_error = settle.rebuild_error(worker.init_error)
         cause = self._init_error
         text = message["reason"]
         if cause is not None:

@@ -48,7 +48,6 @@ class Supervisor:
         self.sampler = Sampler({0: settings["limits"]}, settings["cores"], self._on_limit)
         self.output = Output(self.sampler.limits_of, self._on_limit, self._unwatch)
         self.timer = syscalls.Timer()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         self.sigchld = syscalls.signalfd({signal.SIGCHLD})
         self.epoll = select.epoll()
         self.handlers: dict[int, Callable[[], None]] = {}
@@ -75,6 +74,7 @@ class Supervisor:
     def run(self) -> None:
         """Work until the host closes or dies; then kill everything and return."""
         self._on_control()  # frames that came with the first one
+        self._reap()
         while not self.is_done:
             self._arm()
             self._set_write_interest()
@@ -391,8 +391,9 @@ class Supervisor:
             return
         self.output.take_rest(child)
         message = report.exited(child, survivors)
-        self.control.send(message)
+        # A broken pool is told first: the host would give what it hears of next to another worker.
         is_charged = self.staff.settle_budget(child, message)
+        self.control.send(message)
         if child.state is State.TAINTED:
             for fd in (child.status, *(c.fd for c in child.captures)):
                 self._unwatch(fd)

@@ -27,6 +27,9 @@ def main(control_fd: int, host_bell: int, host_pid: int) -> int:
         return 1  # the host died before we looked; the pidfd may be somebody else's
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # it ends with its host, and by SIGKILL
+    # Blocked before there is a child: the end of one that dies at once waits for the loop's signalfd.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    rlimits.raise_descriptors()
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     _raise_priority()
     control = channel.FrameSocket(socket.socket(fileno=control_fd), CONTROL_FRAME_MAX)
@@ -100,6 +103,7 @@ def _births(settings: dict[str, Any], host_bell: int) -> Births:
         tag_level=procfs.tag_level(),
         nonce=nonce,
         rlimits=settings["rlimits"],
+        descriptors=settings["descriptors"] if settings["descriptors"] != rlimits.descriptors() else 0,
         name=settings["name"],
         is_namespaced=settings["contain"] == "pidns",
         captures=settings["capture"],

@@ -4,6 +4,7 @@ Everything is created close-on-exec.  Nothing here blocks unless its name says `
 """
 
 import array
+import errno
 import fcntl
 import mmap
 import os
@@ -80,11 +81,15 @@ def send_fds(sock: socket.socket, data: bytes, fds: list[int]) -> int:
 
 def recv_fds(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
     """Receive up to `size` bytes and the descriptors that came with them, all close-on-exec."""
-    data, ancillary, _flags, _address = sock.recvmsg(size, _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
+    data, ancillary, flags, _address = sock.recvmsg(size, _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")
     for level, kind, body in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(body[: len(body) - len(body) % fds.itemsize])
+    if flags & socket.MSG_CTRUNC:  # the kernel drops what this process has no room for
+        for fd in fds:
+            os.close(fd)
+        raise OSError(errno.EMFILE, "no descriptor left for what another process sent")
     return data, list(fds)
 
 

@@ -13,6 +13,22 @@ def check(name: str, value: int) -> str:
     return ""
 
 
+def descriptors() -> int:
+    """Return this process's soft limit of open descriptors."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def raise_descriptors() -> None:
+    """Raise the soft limit of open descriptors to the hard one: a supervisor holds several for each worker."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def set_descriptors(soft: int) -> None:
+    """Set the soft limit of open descriptors; the hard one stays."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
 def apply(values: dict[str, int]) -> None:
     """Set soft limits; the hard ones stay, so that a later call may have more."""
     for name, value in values.items():

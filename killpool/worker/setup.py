@@ -31,6 +31,7 @@ class Plan:
     tag_level: int
     nonce: int
     rlimits: dict[str, int]
+    descriptors: int  # the host's soft RLIMIT_NOFILE, 0 where it equals the hard one
     name: str
     is_namespaced: bool
     captures: bool
@@ -103,6 +104,8 @@ def prepare(plan: Plan, child: int) -> None:
         step = "tag"
         procfs.set_tag(plan.tag_level, procfs.make_tag(plan.tag_level, plan.nonce, child))
         step = "rlimits"
+        if plan.descriptors:
+            rlimits.set_descriptors(plan.descriptors)
         if plan.rlimits:
             _limit(plan)
     except OSError as error:

@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 
-import census
 import pytest
+
+import census
 
 
 @pytest.fixture
@@ -25,4 +26,3 @@ def gate(tmp_path: Path) -> str:
 def log(tmp_path: Path) -> Path:
     """A file that does not exist yet, for tasks to append lines to."""
     return tmp_path / "log"
-

@@ -76,9 +76,10 @@ def run_script_and_time_its_end(code: str, done: Path, *arguments: str, limit: f
         out, err = process.communicate(timeout=limit)
         took = time.monotonic() - started
     except subprocess.TimeoutExpired:
-        raise AssertionError(f"still running {limit} s after its last word: {census.find_by_environment(mark)}") from None
+        raise AssertionError(
+            f"still running {limit} s after its last word: {census.find_by_environment(mark)}"
+        ) from None
     finally:
         stage.end(process, mark)
         process.communicate()
     return Ended(process.returncode, out, err, took)
-

@@ -646,3 +646,10 @@ def die_after(path: str, seconds: float) -> NoReturn:
 def descriptor_limit() -> tuple[int, int]:
     """Return the limits on open files."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def fork_bomb(mark: str, count: int) -> NoReturn:
+    """Wear the mark, fork that many sleepers, and block."""
+    census.wear(mark)
+    fork_many(count)
+    block()

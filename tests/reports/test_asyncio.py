@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from reports.support import run_script_and_time_its_end
 
 pytestmark = pytest.mark.timeout(120)

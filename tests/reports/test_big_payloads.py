@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from reports import tasks
-from reports.support import stopwatch
 
 from killpool import Cause, Pool
 from killpool.spec import INLINE_MAX
+from reports import tasks
+from reports.support import stopwatch
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -1,6 +1,7 @@
 """Group 5: a lock that a thread of the host holds is never copied into a worker."""
 
 import pytest
+
 from reports.support import run_script
 
 pytestmark = pytest.mark.timeout(120)

@@ -6,13 +6,13 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-import census
 import pytest
-from reports import tasks
-from reports.support import run_script
 
+import census
 from killpool import Cause, LimitExceeded, Limits, Pool, RestartPolicy, WorkerLost
 from killpool.spec import Isolation
+from reports import tasks
+from reports.support import run_script
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -4,13 +4,13 @@ import os
 from collections import Counter
 from pathlib import Path
 
-import census
 import pytest
-from reports import tasks
-from reports.support import wait_lines
 
+import census
 from killpool import Cause, Pool
 from killpool.spec import Isolation
+from reports import tasks
+from reports.support import wait_lines
 
 pytestmark = pytest.mark.timeout(120)
 

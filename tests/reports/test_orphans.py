@@ -6,17 +6,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import census
 import pytest
-import stage
-from reports import tasks
-from reports.support import stopwatch, wait_lines
 
+import census
+import stage
 from killpool import Cause, Pool
 from killpool.spec import Isolation
 from killpool.supervisor.child import Child, Intent, State
 from killpool.supervisor.deaths import Deaths
 from killpool.system import treekill
+from reports import tasks
+from reports.support import stopwatch, wait_lines
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -3,14 +3,14 @@
 import subprocess
 from typing import Any
 
-import census
 import pytest
-import stage
-from reports import tasks
-from reports.support import run_script, stopwatch
 
+import census
+import stage
 from killpool import Cause, Pool
 from killpool.spec import CAPTURE_MAX, Isolation
+from reports import tasks
+from reports.support import run_script, stopwatch
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -58,7 +58,9 @@ def test_a_flood_of_output_is_counted_and_not_kept() -> None:
 
 @pytest.mark.parametrize("kind", _KINDS)
 @pytest.mark.parametrize(
-    ("then", "cause"), [("return", Cause.OK), ("hang", Cause.TIMEOUT), ("die", Cause.SIGNAL)], ids=["ok", "timeout", "died"]
+    ("then", "cause"),
+    [("return", Cause.OK), ("hang", Cause.TIMEOUT), ("die", Cause.SIGNAL)],
+    ids=["ok", "timeout", "died"],
 )
 def test_of_too_much_output_the_head_and_the_tail_are_kept(then: str, cause: Cause, kind: str) -> None:
     """C04: the cap is `CAPTURE_MAX` for all; half of it is for the head, half for the tail."""

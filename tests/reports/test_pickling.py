@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stage
-from reports import tasks
-from reports.support import lines, stopwatch
 
+import stage
 from killpool import Cause, Pool, RemoteError
 from killpool.spec import Isolation
+from reports import tasks
+from reports.support import lines, stopwatch
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -67,7 +67,9 @@ def test_arguments_that_cannot_be_pickled_are_named_and_close_is_quick(argument:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"isolation": "process"}, {"isolation": "process", "codec": "json"}], ids=["worker", "process", "json"]
+    "options",
+    [{}, {"isolation": "process"}, {"isolation": "process", "codec": "json"}],
+    ids=["worker", "process", "json"],
 )
 def test_lambdas_and_nested_functions_work(options: dict[str, Any]) -> None:
     """P04."""
@@ -118,16 +120,16 @@ told.close()
 
 @pytest.mark.parametrize("captures", [True, False], ids=["captured", "let through"])
 @pytest.mark.parametrize(
-    "options", [{}, {"isolation": "process"}, {"isolation": "process", "codec": "json"}], ids=["worker", "process", "json"]
+    "options",
+    [{}, {"isolation": "process"}, {"isolation": "process", "codec": "json"}],
+    ids=["worker", "process", "json"],
 )
 def test_a_result_cannot_be_forged_by_writing_to_descriptors(
     options: dict[str, Any], captures: bool, tmp_path: Path
 ) -> None:
     """P06: in a program of its own, since who can be made to hang here is the host."""
     file = tmp_path / "told"
-    done = stage.OWN.run(
-        "-c", _FORGES, json.dumps([captures, options]), str(file), limit=30, stdout=subprocess.DEVNULL
-    )
+    done = stage.OWN.run("-c", _FORGES, json.dumps([captures, options]), str(file), limit=30, stdout=subprocess.DEVNULL)
     told = json.loads(file.read_text())
     assert all(value in (5, None) for _cause, value in told["forged"])
     assert {cause for cause, _value in told["forged"]} <= {"ok", "protocol", "signal", "exit"}

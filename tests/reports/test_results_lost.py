@@ -2,13 +2,13 @@
 
 import signal
 
-import census
 import pytest
-from reports import tasks
-from reports.support import stopwatch
 
+import census
 from killpool import Cause, Pool, TaskTimeout
 from killpool.spec import Isolation
+from reports import tasks
+from reports.support import stopwatch
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -68,7 +68,3 @@ def test_a_batch_ends_at_its_limit_and_names_what_did_not(ordered: bool) -> None
         assert (unfinished[0].signal, unfinished[0].killed_by_us) == (signal.SIGKILL, True)
         assert unfinished[0].pid is not None
         assert not census.is_alive(unfinished[0].pid)
-
-
-
-

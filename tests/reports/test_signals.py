@@ -3,14 +3,14 @@
 import signal
 from typing import Any
 
-import census
 import pytest
-import stage
-from reports import tasks
-from reports.support import run_script
 
+import census
+import stage
 from killpool import Cause, Pool
 from killpool.spec import Isolation
+from reports import tasks
+from reports.support import run_script
 
 pytestmark = pytest.mark.timeout(120)
 

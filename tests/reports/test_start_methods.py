@@ -4,14 +4,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-import census
 import pytest
-import stage
-from reports import tasks
-from reports.support import lines, stopwatch
 
+import census
+import stage
 from killpool import Cause, Pool
 from killpool.spec import Isolation
+from reports import tasks
+from reports.support import lines, stopwatch
 
 pytestmark = pytest.mark.timeout(120)
 

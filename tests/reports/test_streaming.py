@@ -4,10 +4,10 @@ import random
 import threading
 
 import pytest
-from reports import tasks
-from reports.support import stopwatch
 
 from killpool import Cause, Pool
+from reports import tasks
+from reports.support import stopwatch
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -8,11 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import census
 import pytest
-from reports import tasks
-from reports.support import lines, stopwatch
 
+import census
 from killpool import (
     Cause,
     Limits,
@@ -26,6 +24,8 @@ from killpool import (
 )
 from killpool.spec import Isolation
 from killpool.system import cgroup
+from reports import tasks
+from reports.support import lines, stopwatch
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -5,13 +5,13 @@ import random
 import signal
 import threading
 
-import census
 import pytest
-from reports import tasks
-from reports.support import stopwatch
 
+import census
 from killpool import Cause, Pool, TaskFuture, WorkerLost
 from killpool.spec import Isolation
+from reports import tasks
+from reports.support import stopwatch
 
 pytestmark = pytest.mark.timeout(180)
 
