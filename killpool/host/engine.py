@@ -67,8 +67,14 @@ class Engine:
         except BaseException:
             os.close(self.bell)
             raise
+        try:
+            loop = Loop(self)
+        except OSError as error:
+            self.link.destroy()
+            os.close(self.bell)
+            raise StartFailed(f"no descriptor for the pool: {error}") from error
         self.grow()
-        self._thread = threading.Thread(target=Loop(self).run, name=f"killpool-{name}", daemon=True)
+        self._thread = threading.Thread(target=loop.run, name=f"killpool-{name}", daemon=True)
         _engines.add(self)
         self._thread.start()
 

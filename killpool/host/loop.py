@@ -50,16 +50,22 @@ class Loop:
                         break
                     timeout = self._sleep_time()
                 self._epoll.poll(timeout)
+        except OSError as error:  # this process has run out of something, mostly descriptors
+            self._fail(str(error), error, Cause.START_FAILED)
         except BaseException as error:  # a loop's edge: nobody may wait for ever because of a fault of ours
-            with self.engine.lock:
-                self.engine.give_up(f"internal error: {type(error).__name__}: {error}", error, Cause.INTERNAL)
-            self.engine.settle_done()
-            self.engine.link.destroy()
-            self.engine.link.sweep([w.pidfd for w in self.engine.crew.workers.values()])
+            self._fail(f"internal error: {type(error).__name__}: {error}", error, Cause.INTERNAL)
             raise
         finally:
             self._close()
             self.engine.ended.set()
+
+    def _fail(self, reason: str, error: BaseException, cause: Cause) -> None:
+        """End the pool from the I/O thread (without the lock): tell every call, kill every process."""
+        with self.engine.lock:
+            self.engine.give_up(reason, error, cause)
+        self.engine.settle_done()
+        self.engine.link.destroy()
+        self.engine.link.sweep([w.pidfd for w in self.engine.crew.workers.values()])
 
     def _turn(self) -> None:
         self.engine.is_asleep = False
@@ -193,7 +199,12 @@ class Loop:
             self._supervisor_ended()
 
     def _on_worker(self, message: dict[str, Any], fds: list[int]) -> None:
-        self.engine.crew.add(WorkerLink(message["id"], message["pid"], fds))
+        try:
+            self.engine.crew.add(WorkerLink(message["id"], message["pid"], fds))
+        except OSError:  # no descriptor left for its mapping
+            for fd in fds:
+                os.close(fd)
+            raise
 
     def _on_event(self, message: dict[str, Any], _fds: list[int]) -> None:
         kind = message["event"]

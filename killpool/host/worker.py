@@ -26,12 +26,12 @@ class WorkerLink:
         self.number = number
         self.pid = pid
         self.pidfd = fds[-1]
-        self.sock = socket.socket(fileno=fds[0])
-        self.sock.setblocking(False)
         self.page: channel.Page | None = None
         if len(fds) == 3:
-            self.page = channel.Page(fds[1], wire.PAGE + RING_SIZE)
+            self.page = channel.Page(fds[1], wire.PAGE + RING_SIZE)  # first: it is what can fail
             os.close(fds[1])
+        self.sock = socket.socket(fileno=fds[0])
+        self.sock.setblocking(False)
         self.calls: OrderedDict[int, Call] = OrderedDict()
         self.last = 0  # number of the last call sent
         self.sent = 0

@@ -206,12 +206,14 @@ def _be_child(plan: setup.Plan, child: int) -> NoReturn:
         sock = socket.socket(_AF_UNIX, _SOCK_STREAM, 0, setup.DATA)
         if plan.codec == "json":
             untrusted = sys.modules["killpool.worker.untrusted"]
+            setup.limit(plan)
             os.write(setup.STATUS, setup.READY_BYTE)
             untrusted.serve_one(sock)
         page = channel.Page(setup.BOARD, PAGE + RING_SIZE)
         # mmap keeps a duplicate of its descriptor, through which a stray write would land on the board.
         setup.close_all_others(setup.BOARD)
         worker = serve.Worker(plan, page, sock)
+        setup.limit(plan)
         os.write(setup.STATUS, setup.READY_BYTE)
         worker.serve()
     except BaseException as error:  # the child's edge

@@ -103,11 +103,6 @@ def prepare(plan: Plan, child: int) -> None:
             unbuffered_streams()
         step = "tag"
         procfs.set_tag(plan.tag_level, procfs.make_tag(plan.tag_level, plan.nonce, child))
-        step = "rlimits"
-        if plan.descriptors:
-            rlimits.set_descriptors(plan.descriptors)
-        if plan.rlimits:
-            _limit(plan)
     except OSError as error:
         os.write(STATUS, FAILED_BYTE + f"{step}: {error}".encode())
         os._exit(1)
@@ -117,9 +112,18 @@ def prepare(plan: Plan, child: int) -> None:
         syscalls.set_process_name(f"kp:{plan.name}")
 
 
-def _limit(plan: Plan) -> None:
-    set_limits = rlimits.apply if plan.codec == "pickle" else rlimits.lock
-    set_limits(plan.rlimits)
+def limit(plan: Plan) -> None:
+    """Set the rlimits, last: what the worker itself has to open does not count against them."""
+    try:
+        if plan.descriptors:
+            rlimits.set_descriptors(plan.descriptors)
+        if not plan.rlimits:
+            return
+        set_limits = rlimits.apply if plan.codec == "pickle" else rlimits.lock
+        set_limits(plan.rlimits)
+    except (OSError, ValueError) as error:
+        os.write(STATUS, FAILED_BYTE + f"rlimits: {error}".encode())
+        os._exit(1)
     if "file_size" in plan.rlimits:
         # Python ignores SIGXFSZ, and the limit would look like any failed write; the default is the kill we name.
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
