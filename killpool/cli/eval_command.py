@@ -116,9 +116,10 @@ class _Run:
         # Closing the generator is what ends the pool: left to the garbage collector it could outlive an error here.
         with contextlib.closing(verdicts), progress(len(self.samples), sys.stderr) as display:
             for verdict in verdicts:
+                # Counted first: whoever has read the line and interrupts finds it in the count.
+                self.tally.add(verdict)
                 file.write(orjson.dumps(record(verdict), option=orjson.OPT_APPEND_NEWLINE))
                 file.flush()
-                self.tally.add(verdict)
                 if self.keeps:
                     self.kept.append(verdict)
                 display.show(self.tally.total, self.tally.passes)
