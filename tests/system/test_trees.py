@@ -39,6 +39,19 @@ def test_a_tree_of_a_fresh_process_is_gone_when_its_timeout_is_told(place: Place
     assert seen == {**KILLED, "alive before": tasks.SHAPES[shape][1]}
 
 
+@pytest.mark.parametrize("codec", ["pickle", "json"])
+def test_a_bush_is_gone_at_its_outcome_at_whatever_moment_of_its_growth_it_is_killed(tier: Contain, codec: str) -> None:
+    grown = 0
+    with Pool(1, contain=tier, codec=codec, isolation="process") as pool:  # type: ignore[arg-type]
+        pool.submit(tasks.add, 1, 2).result(30)
+        for moment in range(40):
+            mark = census.new_mark()
+            outcome = pool.schedule(tasks.bush, (mark,), timeout=0.004 + 0.002 * moment).outcome(60)
+            assert (census.find(mark), outcome.survivors) == ([], 0)
+            grown += outcome.descendants_killed
+    assert grown > 0  # else none had begun to grow
+
+
 def test_a_task_that_kills_its_group_kills_itself_and_nobody_else(place: Place) -> None:
     assert place.scenario("own_group") == {
         "cause": "signal",
