@@ -24,38 +24,51 @@ def signal_pidfd(pidfd: int, number: int) -> bool:
     return True
 
 
-def _open_member(pid: int, parent: int) -> int:
-    """Return a pidfd of `pid` if it still is a living child of `parent`, else -1."""
+def _open_member(pid: int, parent: int) -> tuple[int, bool]:
+    """Return (pidfd of `pid` if it is a living child of `parent` or of ours, else -1; whether it was seen for good).
+
+    One that lives but has another parent by now has to be looked for again.
+    """
     try:
         pidfd = os.pidfd_open(pid)
-    except (ProcessLookupError, OSError):
-        return -1
-    if procfs.parent_of(pid) in (parent, os.getpid()) and procfs.state_of(pid) not in ("Z", "X", ""):
-        return pidfd
+    except ProcessLookupError:
+        return -1, True
+    except OSError:  # no descriptor left: it may well live
+        return -1, False
+    is_dead = procfs.state_of(pid) in ("Z", "X", "")
+    if not is_dead and procfs.parent_of(pid) in (parent, os.getpid()):
+        return pidfd, True
     os.close(pidfd)
-    return -1
+    return -1, is_dead
 
 
 def walk_kill(roots: Callable[[], dict[int, int]]) -> int:
     """Stop, then kill what `roots()` ({pid: parent}) names and everything below; return how many were signalled.
 
-    `roots` is asked anew each round.  A return of 0 means that a full pass found no living member.
+    `roots` is asked anew each round, until a round lists nobody new, dead or alive: a member that ends while the lists
+    are read hands its children to us after our own list was read, so that a new corpse proves nothing.  A return of 0
+    means that such a full pass found no living member.
     """
     stopped: dict[int, int] = {}
+    seen: set[int] = set()
+    unproven = 0
     try:
         for _ in range(_ROUNDS):
             members = roots()
             members.update(procfs.descendants_of(members))
-            fresh = [(pid, parent) for pid, parent in members.items() if pid not in stopped]
-            found = 0
+            fresh = [(pid, parent) for pid, parent in members.items() if pid not in seen]
+            if not fresh:
+                break
             for pid, parent in fresh:
-                pidfd = _open_member(pid, parent)
+                pidfd, is_seen = _open_member(pid, parent)
                 if pidfd >= 0:
                     stopped[pid] = pidfd
-                    found += signal_pidfd(pidfd, signal.SIGSTOP)
-            if not found:
-                break
-        return sum(signal_pidfd(pidfd, signal.SIGKILL) for pidfd in stopped.values())
+                    signal_pidfd(pidfd, signal.SIGSTOP)
+                if is_seen:
+                    seen.add(pid)
+        else:
+            unproven = 1  # the rounds ran out: not an empty pass
+        return unproven + sum(signal_pidfd(pidfd, signal.SIGKILL) for pidfd in stopped.values())
     finally:
         for pidfd in stopped.values():
             os.close(pidfd)
