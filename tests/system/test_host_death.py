@@ -34,8 +34,8 @@ def _living(environment: str, marks: list[str], host: int) -> list[int]:
     return sorted(found.union(*map(census.find, marks)))
 
 
-def _kill_host_after(place: Place, word: str, delay: float) -> tuple[list[int], list[int]]:
-    """Start a host, SIGKILL it `delay` seconds after it printed `word`; return who lived before and 2 s after."""
+def _kill_host_after(place: Place, word: str, delay: float, limit: float) -> tuple[list[int], list[int]]:
+    """Start a host, SIGKILL it `delay` s after it printed `word`; return who lived before and `limit` s after."""
     marks, environment = [census.new_mark(), census.new_mark()], census.new_mark()
     host = place.account.popen("-c", _HOST, place.contain, env={"MARKS": " ".join(marks), "HOST_MARK": environment})
     try:
@@ -47,7 +47,7 @@ def _kill_host_after(place: Place, word: str, delay: float) -> tuple[list[int], 
         before = _living(environment, marks, host.pid)
         assert census.kill_exactly(host.pid)
         host.wait(30)
-        census.wait_until(lambda: not _living(environment, marks, host.pid), 2.0)
+        census.wait_until(lambda: not _living(environment, marks, host.pid), limit)
         after = _living(environment, marks, host.pid)
     finally:
         stage.end(host, environment)
@@ -58,7 +58,7 @@ def _kill_host_after(place: Place, word: str, delay: float) -> tuple[list[int], 
 
 
 def test_nothing_of_a_killed_host_lives_two_seconds_later(place: Place) -> None:
-    before, after = _kill_host_after(place, "ready", 0.0)
+    before, after = _kill_host_after(place, "ready", 0.0, 2.0)
     assert len(before) >= 2 + 2 + 21  # host, supervisor, and the two trees at the least
     assert list(map(census.describe, after)) == []
 
@@ -66,23 +66,27 @@ def test_nothing_of_a_killed_host_lives_two_seconds_later(place: Place) -> None:
 # Seconds after the start: every 2 ms while the supervisor starts, then until the trees are grown.
 _MOMENTS = [n * 0.002 for n in range(10)] + [0.02 + n * 0.02 for n in range(10)]
 
+# A supervisor that is just being exec'd learns of its host's death when its interpreter has started: 0.7 s at a load
+# of 7 on two cores, and this bound is ten times that.
+_STARTING = 7.0
+
 
 @pytest.mark.parametrize("moment", _MOMENTS)
-def test_nothing_of_a_host_killed_while_it_starts_lives_two_seconds_later(tier: Contain, moment: float) -> None:
-    before, after = _kill_host_after(Place(stage.OWN, tier), "start", moment)
+def test_nothing_of_a_host_killed_while_it_starts_lives_on(tier: Contain, moment: float) -> None:
+    before, after = _kill_host_after(Place(stage.OWN, tier), "start", moment, _STARTING)
     assert len(before) >= 1
     assert list(map(census.describe, after)) == []
 
 
 @pytest.mark.parametrize("contain", ["walk", "pidns"])
 @pytest.mark.parametrize("moment", _MOMENTS[::5])
-def test_nothing_of_an_unprivileged_host_killed_while_it_starts_lives_two_seconds_later(
+def test_nothing_of_an_unprivileged_host_killed_while_it_starts_lives_on(
     unprivileged: stage.Account, contain: Contain, moment: float
 ) -> None:
     reason = unprivileged.refusal(contain)
     if reason:
         pytest.skip(reason)
-    before, after = _kill_host_after(Place(unprivileged, contain), "start", moment)
+    before, after = _kill_host_after(Place(unprivileged, contain), "start", moment, _STARTING)
     assert len(before) >= 1
     assert list(map(census.describe, after)) == []
 
