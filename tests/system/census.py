@@ -187,8 +187,13 @@ def cgroups() -> set[str]:
 
 def _abandoned_cgroups() -> set[str]:
     """Return those whose supervisor, named in the folder's name, is dead: a living one is somebody else's."""
-    owners = {path: path.rpartition("/killpool-")[2].split("-") for path in cgroups()}
-    return {path for path, words in owners.items() if not any(w.isdigit() and is_alive(int(w)) for w in words)}
+    return {path for path in cgroups() if not _is_of_others(path.rpartition("/")[2])}
+
+
+def _is_of_others(name: str) -> bool:
+    """Say whether a name holds the pid of a living process other than the caller, as multiprocessing's and ours do."""
+    words = [int(word) for word in name.split("-") if word.isdigit()]
+    return any(word != os.getpid() and is_alive(word) for word in words)
 
 
 # -- waiting
@@ -297,7 +302,7 @@ class Snapshot:
         fds = open_files()
         if abs(len(fds) - len(self.fds)) > _FD_SLACK:
             found["fds"] = sorted(set(fds.items()) ^ set(self.fds.items()))
-        shm = set(os.listdir("/dev/shm")) - self.shm
+        shm = {name for name in set(os.listdir("/dev/shm")) - self.shm if not _is_of_others(name)}
         if shm:
             found["shm"] = sorted(shm)
         groups = _abandoned_cgroups() - self.cgroups

@@ -34,8 +34,8 @@ def _living(environment: str, marks: list[str], host: int) -> list[int]:
     return sorted(found.union(*map(census.find, marks)))
 
 
-def _kill_host_after(place: Place, word: str, delay: float, limit: float) -> tuple[list[int], list[int]]:
-    """Start a host, SIGKILL it `delay` s after it printed `word`; return who lived before and `limit` s after."""
+def _kill_host_after(place: Place, word: str, delay: float, limit: float) -> tuple[int, list[str]]:
+    """Start a host, SIGKILL it `delay` s after it printed `word`; tell how many lived before, who `limit` s after."""
     marks, environment = [census.new_mark(), census.new_mark()], census.new_mark()
     host = place.account.popen("-c", _HOST, place.contain, env={"MARKS": " ".join(marks), "HOST_MARK": environment})
     try:
@@ -44,11 +44,11 @@ def _kill_host_after(place: Place, word: str, delay: float, limit: float) -> tup
         moment = time.monotonic() + delay
         while time.monotonic() < moment:
             os.sched_yield()
-        before = _living(environment, marks, host.pid)
+        before = len(_living(environment, marks, host.pid))
         assert census.kill_exactly(host.pid)
         host.wait(30)
         census.wait_until(lambda: not _living(environment, marks, host.pid), limit)
-        after = _living(environment, marks, host.pid)
+        after = [census.describe(pid) for pid in _living(environment, marks, host.pid)]
     finally:
         stage.end(host, environment)
         host.communicate()
@@ -59,23 +59,23 @@ def _kill_host_after(place: Place, word: str, delay: float, limit: float) -> tup
 
 def test_nothing_of_a_killed_host_lives_two_seconds_later(place: Place) -> None:
     before, after = _kill_host_after(place, "ready", 0.0, 2.0)
-    assert len(before) >= 2 + 2 + 21  # host, supervisor, and the two trees at the least
-    assert list(map(census.describe, after)) == []
+    assert before >= 2 + 2 + 21  # host, supervisor, and the two trees at the least
+    assert after == []
 
 
 # Seconds after the start: every 2 ms while the supervisor starts, then until the trees are grown.
 _MOMENTS = [n * 0.002 for n in range(10)] + [0.02 + n * 0.02 for n in range(10)]
 
-# A supervisor that is just being exec'd learns of its host's death when its interpreter has started: 0.7 s at a load
-# of 7 on two cores, and this bound is ten times that.
-_STARTING = 7.0
+# A supervisor that is just being exec'd learns of its host's death when its interpreter has started.  On two loaded
+# cores the kernel was seen to leave such a process runnable and without a turn for more than 7 s.
+_STARTING = census.PATIENCE
 
 
 @pytest.mark.parametrize("moment", _MOMENTS)
 def test_nothing_of_a_host_killed_while_it_starts_lives_on(tier: Contain, moment: float) -> None:
     before, after = _kill_host_after(Place(stage.OWN, tier), "start", moment, _STARTING)
-    assert len(before) >= 1
-    assert list(map(census.describe, after)) == []
+    assert before >= 1
+    assert after == []
 
 
 @pytest.mark.parametrize("contain", ["walk", "pidns"])
@@ -87,8 +87,8 @@ def test_nothing_of_an_unprivileged_host_killed_while_it_starts_lives_on(
     if reason:
         pytest.skip(reason)
     before, after = _kill_host_after(Place(unprivileged, contain), "start", moment, _STARTING)
-    assert len(before) >= 1
-    assert list(map(census.describe, after)) == []
+    assert before >= 1
+    assert after == []
 
 
 def test_a_supervisor_killed_at_any_moment_of_its_start_leaves_nothing_and_the_pool_works() -> None:
