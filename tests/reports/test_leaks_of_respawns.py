@@ -1,7 +1,7 @@
 """Group 21: many respawns use nothing up, and a start that fails half-way gives back what it took."""
 
 import os
-from pathlib import Path
+import re
 
 import pytest
 
@@ -18,19 +18,22 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.mark.parametrize("isolation", ["worker", "process"])
 def test_fifty_kills_leave_no_shared_memory_and_no_file(isolation: Isolation) -> None:
     """Z02."""
-    folders = [Path("/dev/shm"), Path(census.temporary_folder()), Path("/tmp")]
-
-    def files() -> list[set[str]]:
-        return [{name for name in os.listdir(folder) if "killpool" in name or name.startswith(("sem.", "psm_"))}
-                for folder in folders]  # fmt: skip
+    def files() -> set[str]:
+        # Other programs of this machine make shared memory too; many put their pid into its name.
+        shared = {
+            name
+            for name in os.listdir("/dev/shm")
+            if not any(census.is_alive(int(n)) and int(n) != os.getpid() for n in re.findall(r"\d{2,7}", name))
+        }
+        return shared | set(os.listdir(census.temporary_folder()))
 
     with Pool(2, isolation=isolation, capture_output=True) as pool:
         pool.submit(tasks.nothing).result(30)
         before = files()
         outcomes = list(pool.outcomes(tasks.block, range(50), timeout=0.02))
         assert [o.cause for o in outcomes] == [Cause.TIMEOUT] * 50
-        assert files() == before
-    assert files() == before
+        assert files() <= before
+    assert files() <= before
 
 
 _NO_DESCRIPTORS = """
