@@ -18,6 +18,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.mark.parametrize("isolation", ["worker", "process"])
 def test_fifty_kills_leave_no_shared_memory_and_no_file(isolation: Isolation) -> None:
     """Z02."""
+
     def files() -> set[str]:
         # Other programs of this machine make shared memory too; many put their pid into its name.
         shared = {
